@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pwd
 import shutil
@@ -66,12 +67,15 @@ def why_not(accounting: bool = False) -> str:
 def unprivileged_user() -> str:
     """The name of a user who is not root, made on first use, with a home."""
     home = Path(tempfile.gettempdir()) / f"{TESTER}-home"
-    try:
-        entry = pwd.getpwnam(TESTER)
-    except KeyError:
-        options = ["--system", "--user-group", "--no-create-home", "--home-dir", str(home), "--shell", "/bin/bash"]
-        subprocess.run(["useradd", *options, TESTER], check=False, capture_output=True)  # another worker may be quicker
-        entry = pwd.getpwnam(TESTER)
+    # Of two useradd at once the second gives the user another uid: it looks for the name before it takes its lock.
+    with open(Path(tempfile.gettempdir()) / f"{TESTER}-lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            entry = pwd.getpwnam(TESTER)
+        except KeyError:
+            options = ["--system", "--user-group", "--no-create-home", "--home-dir", str(home), "--shell", "/bin/bash"]
+            subprocess.run(["useradd", *options, TESTER], check=True, capture_output=True)
+            entry = pwd.getpwnam(TESTER)
     Path(entry.pw_dir).mkdir(mode=0o755, exist_ok=True)
     os.chown(entry.pw_dir, entry.pw_uid, entry.pw_gid)
     return TESTER

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,12 @@ def test_every_file_that_a_page_names_exists(page: str) -> None:
     names = set(re.findall(rf"`({FOLDERS}/[\w./-]*)`", (ROOT / page).read_text(encoding="utf-8")))
     assert names
     assert sorted(name for name in names if not (ROOT / name).exists()) == []
+
+
+def test_no_two_modules_of_tests_have_one_name() -> None:
+    """pytest imports them by their names alone."""
+    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_module_of_the_tests_hides_a_folder_of_tests() -> None:

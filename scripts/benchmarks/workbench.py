@@ -40,10 +40,12 @@ class Workbench:
         path.mkdir()
         return path
 
-    def run(self, argv: list[str], cwd: Path | None = None, env: Mapping[str, str] | None = None) -> str:
+    def run(
+        self, argv: list[str], cwd: Path | None = None, env: Mapping[str, str] | None = None, seconds: float = 120
+    ) -> str:
         """The output of a command that is not timed; BenchError where it fails."""
         done = subprocess.run(
-            argv, cwd=cwd or self.folder, env=dict(env or self.env), capture_output=True, text=True, timeout=120
+            argv, cwd=cwd or self.folder, env=dict(env or self.env), capture_output=True, text=True, timeout=seconds
         )
         if done.returncode:
             raise BenchError(f"{' '.join(argv)} ended with {done.returncode}\n{(done.stderr or done.stdout)[-2000:]}")

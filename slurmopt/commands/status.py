@@ -14,6 +14,8 @@ nothing to say):
     created submitted started ended heartbeat     times in seconds since the epoch; `started` is the latest attempt's
     elapsed            seconds of the latest attempt
     step total_steps steps_per_second eta_seconds metrics      of the lowest rank that has a heartbeat
+    loader             what its batches cost, in seconds: wait and step (without the wait) of each step, batches of a
+                       step; of each batch fetch (in the dataset), fetch_cpu (of that on a CPU), collate, copy
     outcome exit_code rank error                  of the verdict that ended the run
     cause next reason      of the latest attempt's end: why, who brings the run back (requeue, slurm, submit), why so
     budgets                a list of what is used: cause, used (how often the run came back after it), limit

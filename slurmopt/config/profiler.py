@@ -6,6 +6,7 @@ The job imports this module too, so it does not import Hydra or OmegaConf.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -45,6 +46,7 @@ _TAKEN = {
     },
 }
 """Arguments that would end the training, or that slurmopt gives itself, with the reason."""
+_SEVERAL = re.compile(r"-[A-Za-z]{2,}")
 
 
 @dataclass(kw_only=True)
@@ -151,6 +153,8 @@ def _check_argument(name: str, word: str, key: str) -> None:
     option = word.split("=", 1)[0]
     for taken, why in _TAKEN[name].items():
         is_short = len(taken) == 2 and not word.startswith("--") and word.startswith(taken)
+        # py-spy takes several options without a value in one word: -in
+        is_short |= len(taken) == 2 and name == PY_SPY and bool(_SEVERAL.fullmatch(word)) and taken[1] in word
         # an abbreviation of a long option is that option
         is_long = option.startswith("--") and len(option) > 3 and taken.startswith(option)
         if is_short or is_long:

@@ -71,6 +71,7 @@ def workdir(typed: Settings, home: Path) -> Path:
 def checked_task(typed: Settings, source: Path) -> Settings:
     """`typed` with `task.per` decided. ConfigError where there is nothing to run, or it is not there."""
     from slurmopt.config.checkpoint import check_packages
+    from slurmopt.config.profile import check_ranks
     from slurmopt.config.stage_check import check_per_job, check_sources, check_stage_packages
     from slurmopt.config.task_command.startable import check_command, check_python, check_task, launcher, with_per
     from slurmopt.config.task_command.target import check_target
@@ -82,6 +83,7 @@ def checked_task(typed: Settings, source: Path) -> Settings:
         check_python(typed, source)
     if typed.task._target_ is not None:
         check_target(typed.task._target_, source)
+        check_ranks(typed.profile, typed.resources.most_nodes * typed.resources.ranks_per_node)
         environment = typed.environment
         if not (typed.task.python or environment.container.image or environment.modules or environment.setup):
             check_packages(typed.checkpoint)  # the job has this very Python

@@ -47,12 +47,12 @@ def sweep_plan(
     """The plan for `points` that are described already. ConfigError where they cannot be run so."""
     from slurmopt.slurm.script.job import Array
     from slurmopt.sweeps.definition.search import check_search
-    from slurmopt.sweeps.submit.plan import needs_one_node
+    from slurmopt.sweeps.submit.plan import not_packable
 
     backend = chosen_backend(typed)
     if backend == "submitit":
         raise ConfigError("sweeps go to Slurm by sbatch, not by submitit; valid: sbatch, local", "launch.backend")
-    if typed.sweep.packed and (why := needs_one_node(typed)) is not None:
+    if typed.sweep.packed and (why := not_packable(typed, backend)) is not None:
         raise ConfigError(why, "sweep.search" if typed.sweep.search else "sweep.per_task")
     check_search(typed, points.axes)
     _check_then(typed, backend)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from slurmopt.errors import InputError
 from slurmopt.profiling import collectives, operations
 from slurmopt.profiling.breakdown import Breakdown, breakdown
 from slurmopt.profiling.collectives import Collective, Straggler
+from slurmopt.profiling.matrix_products import Product, products
 from slurmopt.profiling.operations import Launches, Operation
 from slurmopt.profiling.trace import Trace
 
@@ -21,6 +23,8 @@ class RankProfile:
     breakdown: Breakdown
     operations: Sequence[Operation]
     launches: Launches | None
+    products: Sequence[Product] = ()
+    """Matrix products whose shapes are known, on a device."""
 
     @property
     def step_seconds(self) -> float | None:
@@ -51,4 +55,9 @@ def analyse(traces: dict[int, Trace]) -> Profile:
 
 
 def _of_rank(rank: int, trace: Trace) -> RankProfile:
-    return RankProfile(rank, trace.device, breakdown(trace), operations.operations(trace), operations.launches(trace))
+    whole = breakdown(trace)
+    if whole.seconds <= 0:
+        raise InputError(f"the trace of rank {rank} covers no time; it is damaged")
+    return RankProfile(
+        rank, trace.device, whole, operations.operations(trace), operations.launches(trace), products(trace)
+    )

@@ -79,11 +79,9 @@ def launches(trace: Trace) -> Launches | None:
     )
 
 
-def tensor_core_share(found: Sequence[Operation]) -> float | None:
-    """The part of the kernels' time in kernels that use tensor cores by their names; None where there is no time."""
-    whole = sum(one.seconds for one in found)
-    named = [one for one in found if _TENSOR_CORES.search(one.name) and not _NOT_TENSOR_CORES.search(one.name)]
-    return sum(one.seconds for one in named) / whole if whole else None
+def of_tensor_cores(found: Sequence[Operation]) -> list[Operation]:
+    """The kernels that use tensor cores by their names."""
+    return [one for one in found if _TENSOR_CORES.search(one.name) and not _NOT_TENSOR_CORES.search(one.name)]
 
 
 def _known(event: Event, calls: dict[object, float]) -> bool:

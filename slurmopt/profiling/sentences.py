@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-from slurmopt.errors import one_line
 from slurmopt.profiling import breakdown as parts
 from slurmopt.profiling.analysis import Profile, RankProfile
-from slurmopt.profiling.operations import Operation, tensor_core_share
-from slurmopt.units import human_seconds
+from slurmopt.profiling.operations import Operation, of_tensor_cores
+from slurmopt.profiling.roofline import roofline
+from slurmopt.profiling.wording import Sentence, calls_text, duration, shown
 
 _NOTABLE = 0.05
 """A share of the time below this is not worth a sentence."""
@@ -19,18 +18,6 @@ _MOST_OF = 0.6
 _DEVIATIONS, _SLOWER = 3.0, 1.2
 """A step is slow if it takes this many deviations (MAD) and this many times the median."""
 _MAD_TO_SIGMA = 1.4826
-_NAME = 60
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """A statement about a profile."""
-
-    text: str
-    share: float
-    """The part of the time that it is about, 0 to 1."""
-    evidence: list[str] = field(default_factory=list)
-    """The rows that it follows from."""
 
 
 def sentences(profile: Profile) -> list[Sentence]:
@@ -45,7 +32,7 @@ def sentences(profile: Profile) -> list[Sentence]:
     ]
     ordered = sorted(found, key=lambda sentence: -sentence.share)
     first = [_summary(profile, slowest), *_straggler(profile)]
-    return [*first, *ordered, *_tensor_cores(slowest), _unexplained(slowest)]
+    return [*first, *ordered, *_tensor_cores(slowest), *roofline(slowest), _unexplained(slowest)]
 
 
 def slowest_rank(profile: Profile) -> RankProfile:
@@ -195,6 +182,8 @@ def _slow_step(one: RankProfile) -> Iterator[Sentence]:
     if len(times) < 4:
         return
     middle = statistics.median(times)
+    if middle <= 0:
+        return
     spread = _MAD_TO_SIGMA * statistics.median(abs(time - middle) for time in times)
     at = max(range(len(times)), key=lambda at: times[at])
     if times[at] < max(middle + _DEVIATIONS * spread, _SLOWER * middle):
@@ -213,12 +202,15 @@ def _slow_step(one: RankProfile) -> Iterator[Sentence]:
 
 
 def _tensor_cores(one: RankProfile) -> Iterator[Sentence]:
-    share = tensor_core_share(one.operations) if one.breakdown.has_device else None
-    if share is not None:
-        yield Sentence(
-            f"kernels whose names are those of tensor cores take {share:.0%} of all kernels' time", share,
-            [operation_text(each, one.breakdown.steps) for each in one.operations[:3]],
-        )  # fmt: skip
+    whole = sum(each.seconds for each in one.operations)
+    if not one.breakdown.has_device or not whole:
+        return
+    found = of_tensor_cores(one.operations)
+    share = sum(each.seconds for each in found) / whole
+    yield Sentence(
+        f"kernels whose names are those of tensor cores take {share:.0%} of all kernels' time", share,
+        [operation_text(each, one.breakdown.steps) for each in found[:3]],
+    )  # fmt: skip
 
 
 def _unexplained(one: RankProfile) -> Sentence:
@@ -235,24 +227,8 @@ def shares_text(one: RankProfile) -> list[str]:
 
 def operation_text(one: Operation, steps: int) -> str:
     """A row for a kernel or an operator."""
-    calls = f"{one.calls / steps:,.0f} calls a step" if steps else f"{one.calls:,} calls"
-    return f"{shown(one.name)}: {duration(one.seconds)}, {calls}, {duration(one.mean)} each"
+    return f"{shown(one.name)}: {duration(one.seconds)}, {calls_text(one.calls, steps)}, {duration(one.mean)} each"
 
 
 def _a_step(seconds: float, steps: int) -> str:
     return f", {duration(seconds / steps)} a step" if steps else ""
-
-
-def shown(name: str) -> str:
-    """A name out of a trace for people: on one line, and not too long."""
-    text = one_line(name)
-    return text if len(text) <= _NAME else f"{text[: _NAME - 1]}…"
-
-
-def duration(seconds: float) -> str:
-    """Such as 3.2 µs, 4.1 ms, 2.5 s."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.3g} µs"
-    if seconds < 1:
-        return f"{seconds * 1e3:.3g} ms"
-    return f"{seconds:.3g} s" if seconds < 100 else human_seconds(seconds)

@@ -7,7 +7,7 @@ needs stay in memory.
 from __future__ import annotations
 
 import json
-import math
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,12 +18,27 @@ from slurmopt.errors import InputError
 
 MOST_EVENTS = 5_000_000
 """Events of one file that are kept, at about 200 bytes each."""
+_MOST_READ = 2 * MOST_EVENTS
+"""Events of one file, those that are not needed included."""
+_MOST_TEXT = 1 << 32
+"""Characters of one file, without its compression."""
+_MOST_NUMBER = 1e17
+"""Microseconds: three thousand years."""
+_MOST_ARGUMENT, _MOST_ITEMS = 256, 16
+"""Characters of a text among the arguments of an event, and items of a list."""
+_BETWEEN = re.compile(r"[\s,]*")
 _PIECE = 1 << 20
 _LONGEST = 1 << 25
 """Characters of one event, and of all that comes before the events."""
 DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 HOST = frozenset({"cpu_op", "user_annotation", "cuda_runtime", "cuda_driver"})
 _ARGS = ("correlation", "Collective name", "Process Group Name", "Seq", "stream", "device")
+MATRIX_OPERATORS = {
+    "aten::mm": (0, 1), "aten::addmm": (1, 2), "aten::bmm": (0, 1), "aten::baddbmm": (1, 2),
+}  # fmt: skip
+"""Operator → which of its inputs are the two matrices."""
+_LISTS = ("Input Dims", "Input type")
+_SHAPES = (*_LISTS, "External id")
 
 
 class Event(NamedTuple):
@@ -65,7 +80,9 @@ def read(stream: TextIOBase, name: str) -> Trace:
     pieces = _Pieces(stream, name)
     head = pieces.head()
     found = _trace_of(head)
-    for value in pieces.objects():
+    for count, value in enumerate(pieces.objects()):
+        if count >= _MOST_READ:
+            raise InputError(f"{name}: more than {_MOST_READ:,} rows; trace fewer steps")
         event = _event_of(value)
         if event is not None:
             found.events.append(event)
@@ -82,11 +99,14 @@ class _Pieces:
 
     def __init__(self, stream: TextIOBase, name: str) -> None:
         self._stream, self._name, self._text, self._place = stream, name, "", 0
+        self._read = 0
 
     def head(self) -> dict[str, Any]:
         """What the file says before its events. An array instead of an object has the events alone."""
-        while not self._text.lstrip() and self._more():
-            pass
+        while not self._text.lstrip():
+            self._text = ""
+            if not self._more():
+                break
         if self._text.lstrip().startswith("["):
             self._place = self._text.index("[") + 1
             return {}
@@ -115,8 +135,8 @@ class _Pieces:
 
     def _starts_another(self) -> bool:
         while True:
-            while self._place < len(self._text) and self._text[self._place] in " \t\r\n,":
-                self._place += 1
+            between = _BETWEEN.match(self._text, self._place)
+            self._place = between.end() if between is not None else self._place
             if self._place < len(self._text):
                 return self._text[self._place] != "]"
             self._need_more()
@@ -129,6 +149,9 @@ class _Pieces:
 
     def _more(self) -> bool:
         piece = self._stream.read(_PIECE)
+        self._read += len(piece)
+        if self._read > _MOST_TEXT:
+            raise InputError(f"{self._name}: more than {_MOST_TEXT:,} characters; trace fewer steps")
         self._text = self._text[self._place :] + piece
         self._place = 0
         return bool(piece)
@@ -158,9 +181,20 @@ def _event_of(value: Any) -> Event | None:
     if category not in DEVICE and category not in HOST:
         return None
     args = value.get("args")
-    kept = {key: args[key] for key in _ARGS if key in args} if isinstance(args, dict) else {}
+    # Shapes take memory: only those of matrix products are kept, and of kernels the operator that launched them.
+    names = (*_ARGS, *_SHAPES) if name in MATRIX_OPERATORS or category == "kernel" else _ARGS
+    kept = {}
+    if isinstance(args, dict):
+        kept = {key: args[key] for key in names if _is_small(args.get(key), 2 if key in _LISTS else 0)}
     lane = f"{value.get('pid')}/{value.get('tid')}"
     return Event(sys.intern(name), sys.intern(category), start, start + max(0.0, duration), sys.intern(lane), kept)
+
+
+def _is_small(value: Any, depth: int) -> bool:
+    """Whether it is a number, a short text, or a short list of such things: anybody may have written the file."""
+    if isinstance(value, list):
+        return depth > 0 and len(value) <= _MOST_ITEMS and all(_is_small(item, depth - 1) for item in value)
+    return isinstance(value, int | float) or (isinstance(value, str) and len(value) <= _MOST_ARGUMENT)
 
 
 def _number(value: Any) -> float | None:
@@ -170,7 +204,7 @@ def _number(value: Any) -> float | None:
         number = float(value)  # older releases write times as text
     except (ValueError, OverflowError):
         return None
-    return number if math.isfinite(number) else None
+    return number if abs(number) <= _MOST_NUMBER else None
 
 
 def _whole(value: Any) -> int | None:

@@ -8,7 +8,8 @@ from pathlib import Path
 from slurmopt.profiling import breakdown as parts
 from slurmopt.profiling.analysis import Profile, RankProfile
 from slurmopt.profiling.collectives import Collective
-from slurmopt.profiling.sentences import Sentence, duration, shown, slowest_rank
+from slurmopt.profiling.sentences import slowest_rank
+from slurmopt.profiling.wording import Sentence, duration, shown
 from slurmopt.report.output.page import render
 from slurmopt.run_folder.access.files import replace_text
 

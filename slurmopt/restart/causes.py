@@ -64,6 +64,8 @@ PAUSED = frozenset({INFRASTRUCTURE})
 """After these, where no node is at fault, the next attempt waits: other nodes would fare no better."""
 NOBODYS_ERROR = frozenset({KILLED, TIME_LIMIT, PREEMPTION, REQUEUED, NODE_FAILURE, HANG, OUT_OF_MEMORY})
 """A run that had saved and may not come back after one of these counts as killed, not as failed."""
+OF_MEMORY = (GPU_OUT_OF_MEMORY, OUT_OF_MEMORY)
+"""Causes that less work at a time would avoid."""
 RETRY_OPTIONS = {OUT_OF_MEMORY: " --more-memory 1.5", TIME_LIMIT: " --more-time 2"}
 """What `slurmopt retry` needs after these."""
 
@@ -185,7 +187,6 @@ _NO_SPACE = re.compile(
 )
 _LAST_LINES = 5
 """Behind such a line dd, for one, has three more."""
-_MEMORY = (GPU_OUT_OF_MEMORY, OUT_OF_MEMORY)
 _OWN_LINES = re.compile(r"^slurmopt: .*$", re.MULTILINE)
 """They ask whether memory was short where a process was killed: no evidence that it was."""
 
@@ -214,7 +215,7 @@ def of_log(text: str, patterns: Mapping[str, str] | None = None) -> str | None:
     that it lacks memory, or last of all that a disk is full; words of broken machines may be about a mistyped path."""
     program_lines = _OWN_LINES.sub("", text)
     cause = of_text(program_lines)
-    if cause not in _MEMORY:
+    if cause not in OF_MEMORY:
         cause = INFRASTRUCTURE if _NO_SPACE.search("\n".join(program_lines.splitlines()[-_LAST_LINES:])) else None
     return of_slurm_lines(text, patterns) or cause
 

@@ -17,14 +17,18 @@ from typing import Any
 
 from slurmopt.run_folder.access.files import make_folders, read_json, replace_bytes
 from slurmopt.run_folder.access.open_folders import held
-from slurmopt.run_folder.json_values import from_fields, number
+from slurmopt.run_folder.json_values import as_int, from_fields, number
 from slurmopt.run_folder.layout import RunFolder
 
 VERSION = 1
 LONGEST = 600.0
 """Seconds of a trace. One of a busy rank has many megabytes a second."""
+TRACE, MEMORY = "trace", "memory"
+"""What is captured: the time of the ranks, or their memory."""
 ASKED = "asked"
 """The reason of a capture that somebody asked for; those of `slurmopt.job.profiling.triggers` are the others."""
+OUT_OF_MEMORY = "out-of-memory"
+"""The reason of records that ranks make when they have no GPU memory left."""
 NOTICE = 12.0
 """Seconds from the request to the start of the traces: all processes ask within five seconds, the profiler warms up for
 three, and a shared file system may show a new file late."""
@@ -54,6 +58,15 @@ class Capture:
     """How many steps the seconds were computed for; None if they were asked for."""
     step_times: dict[str, float] = field(default_factory=dict)
     """Rank → the mean time of a step in this attempt, where that is known."""
+    kind: str = TRACE
+    """TRACE or MEMORY."""
+    shapes: bool = False
+    """Whether a trace has the shapes of the inputs of operators."""
+
+
+def memory_file(rank: int) -> str:
+    """The name of a rank's record of its memory."""
+    return f"rank-{rank}.memory.json"
 
 
 def open_capture(run: RunFolder, capture: Capture) -> None:
@@ -75,10 +88,20 @@ def requested(run: RunFolder, attempt: int) -> Capture | None:
         capture = from_fields(Capture, value)
     except TypeError:
         return None
-    start, seconds = number(capture.start), number(capture.seconds)
-    if start is None or seconds is None or not 0 < seconds <= LONGEST or not isinstance(capture.ranks, list):
-        return None
-    return capture if isinstance(capture.name, str) and _NAME.fullmatch(capture.name) else None
+    return capture if _is_valid(capture) else None
+
+
+def _is_valid(capture: Capture) -> bool:
+    """Anybody may have edited the file."""
+    seconds = number(capture.seconds)
+    if number(capture.start) is None or number(capture.requested_at) is None:
+        return False
+    if seconds is None or not 0 < seconds <= LONGEST or not isinstance(capture.name, str):
+        return False
+    if not isinstance(capture.ranks, list) or any(as_int(rank) is None for rank in capture.ranks):
+        return False
+    steps_are_valid = capture.steps is None or as_int(capture.steps) is not None
+    return steps_are_valid and _NAME.fullmatch(capture.name) is not None
 
 
 def note(run: RunFolder, capture: Capture, rank: int, result: dict[str, Any]) -> None:

@@ -76,7 +76,12 @@ def chosen(words: list[str], ranks: Ranks) -> tuple[list[int], list[str]]:
 
 def is_word(word: str) -> bool:
     """Whether `--ranks` takes the word."""
-    return word in (SLOWEST, MEDIAN, ALL) or (word.isascii() and word.isdecimal() and len(word) < _LONGEST_NUMBER)
+    return word in (SLOWEST, MEDIAN, ALL) or is_number(word)
+
+
+def is_number(word: str) -> bool:
+    """Whether it is the number of a rank."""
+    return word.isascii() and word.isdecimal() and len(word) < _LONGEST_NUMBER
 
 
 def _slowest_last(ranks: Ranks) -> list[int]:

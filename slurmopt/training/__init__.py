@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from slurmopt.training.ema import Ema
     from slurmopt.training.flops import Flops, count_flops
     from slurmopt.training.noise_scale import NoiseScale
+    from slurmopt.training.optimizer_steps.steps import Steps
     from slurmopt.training.replicas import check_replicas
-    from slurmopt.training.sampler import ResumableSampler
-    from slurmopt.training.steps import Steps
+    from slurmopt.training.sampling.sampler import ResumableSampler
 
 __all__ = [
     "EarlyStopping", "Ema", "Flops", "MicroBatch", "NoiseScale", "ResumableSampler", "Steps", "check_replicas",
@@ -32,8 +32,8 @@ _HOMES = {
     "Flops": "slurmopt.training.flops",
     "MicroBatch": "slurmopt.training.accumulation",
     "NoiseScale": "slurmopt.training.noise_scale",
-    "ResumableSampler": "slurmopt.training.sampler",
-    "Steps": "slurmopt.training.steps",
+    "ResumableSampler": "slurmopt.training.sampling.sampler",
+    "Steps": "slurmopt.training.optimizer_steps.steps",
     "check_replicas": "slurmopt.training.replicas",
     "checkpoint_activations": "slurmopt.training.compilation",
     "compiled": "slurmopt.training.compilation",

@@ -70,8 +70,13 @@ def rank_parts(start: int, size: int, rank: int, world_size: int, batch_size: in
 
 @contextlib.contextmanager
 def synchronised(model: Any, last: bool) -> Iterator[None]:
-    """A context in which a DistributedDataParallel exchanges gradients only in the last pass of a step."""
+    """A context in which a DistributedDataParallel exchanges gradients only in the last pass of a step.
+
+    FSDP2 shards them in each pass, as whole gradients are what it saves the memory of. With HSDP the shards are summed
+    over the replicas in the last pass."""
     plain = getattr(model, "_orig_mod", model)  # inside the wrapper of torch.compile
+    if _is_hybrid(plain):
+        plain.set_requires_all_reduce(last)
     if last or not _is_ddp(plain):
         yield
         return
@@ -91,3 +96,11 @@ def forget_passes(model: Any) -> None:
 
 def _is_ddp(model: Any) -> bool:
     return torch.distributed.is_available() and isinstance(model, torch.nn.parallel.DistributedDataParallel)
+
+
+def _is_hybrid(model: Any) -> bool:
+    """Whether FSDP2 shards over one dimension of a mesh, and replicates over another."""
+    if not hasattr(model, "set_requires_all_reduce"):
+        return False
+    mesh = getattr(next(model.parameters(), None), "device_mesh", None)
+    return mesh is not None and mesh.ndim > 1

@@ -22,6 +22,8 @@ def deterministic(seed: int, *, warn_only: bool = False) -> None:
     Ranks that shall draw different numbers, as for dropout, seed torch again afterwards, with their rank. Raises
     JobError if CUDA runs already without the setting that cuBLAS needs.
     """
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise JobError(f"deterministic: the seed is {seed!r}; valid: a whole number")
     if os.environ.get(_WORKSPACE) not in _VALID:
         if torch.cuda.is_initialized():
             raise JobError(

@@ -140,6 +140,14 @@ class NoiseScale:
             "it steps that are hardly better; read it as an order of magnitude"
         )
 
+    def batch(self, least: int, most: int) -> int:
+        """A global batch near the noise scale: `least` times a power of 2, at most `most`; `least` while the noise is
+        not known, or if its interval reaches below that. The same on all ranks. For `sampler.set_global_batch`."""
+        found, size = self.estimate(), least
+        while found is not None and size * 2 <= min(most, found.low):
+            size *= 2
+        return size
+
     def _pairs(self) -> list[list[float]]:
         return torch.stack(list(self._measured)).tolist() if self._measured else []
 

@@ -67,6 +67,24 @@ def for_batch(batch: int, base: int, rule: str) -> float:
     return batch / base if rule == "linear" else math.sqrt(batch / base)
 
 
+def rising_batch(end: int, *, start: int, over: int, increment: int | None = None) -> Callable[[int], int]:
+    """Global batches that rise from `start` to `end` samples while `over` samples are consumed, in equal stretches of
+    samples, by `increment` (default: `start`) each time. For `global_batch` of a ResumableSampler.
+
+    Smith et al., "Don't Decay the Learning Rate, Increase the Batch Size" (2018); the shape is that of GPT-3.
+    """
+    step = start if increment is None else increment
+    for name, value in (("start", start), ("end", end), ("over", over), ("increment", step)):
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise JobError(f"rising_batch: {name} is {value!r}; valid: a number of samples from 1 on")
+    if start > end or (end - start) % step:
+        raise JobError(
+            f"rising_batch: from {start} to {end} by {step}: valid is an end that a whole number of steps reaches"
+        )
+    rises = (end - start) // step
+    return lambda seen: min(end, start + step * (seen * (rises + 1) // over)) if rises else end
+
+
 class ScheduledRate:
     """The learning rates of an optimizer as a function of the steps that were taken: of each group its first rate times
     the factor. It has the `step` and `state_dict` of torch's schedulers."""
@@ -93,6 +111,8 @@ class ScheduledRate:
 
     def _set(self) -> None:
         factor = float(self._schedule(self._count))
+        if not 0 <= factor < math.inf:  # also where it is NaN, which would make the weights NaN
+            raise JobError(f"the schedule is {factor} after {self._count} steps; valid: a factor from 0 on")
         for group, first in zip(self._optimizer.param_groups, self._first, strict=True):
             group["lr"] = first * factor
 

@@ -70,6 +70,7 @@ def profiled(name: str, *arguments: str) -> list[str]:
         (profiled("py-spy", "--native"), "it stops the training"),
         (["-m", "+lr=1,2", "task.profiler=nsys", TASK], "task.profiler: profiles one run; leave out -m"),
         (profiled("nsys", "--"), "'--' would end the arguments"),
+        (profiled("py-spy", "-in"), "'-in' is not possible with py-spy: it stops the training for each sample"),
         (["task.command=[true]", "task._target_=train.main"], "only one of these can be set"),
         (["task._target_=train"], "task._target_: 'train' is not package.module.function"),
         (["task._target_=train.mian"], "has no 'mian' (did you mean 'main'?)"),

@@ -29,7 +29,7 @@ class Machine:
 
     def tried(self, size: int) -> Trial:
         if self.memory(size) > self.limit or size >= self.breaks_at:
-            return Trial(size=size, error="out of memory")
+            return Trial(size=size, error="out of memory", too_large=True)
         told = (self.memory(size), self.limit) if self.tells_memory else (None, None)
         return Trial(size=size, rate=self.rate(size), memory=told[0], limit=told[1])
 

@@ -9,6 +9,15 @@ from slurmopt.run_folder.layout import RunFolder
 
 
 @pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """The folder of a run whose first attempt has begun."""
+    run = RunFolder(tmp_path / "runs" / "test" / "one")
+    run.make()
+    (run.heartbeats / "attempt-0").mkdir()
+    return run
+
+
+@pytest.fixture
 def runner(tmp_path: Path) -> Runner:
     folder = RunFolder(tmp_path / "runs" / "test" / "one")
     folder.make()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 STAND_IN = """#!{python}
 # SIMULATED: not a profiler
-import json, os, pathlib, subprocess, sys
+import json, os, pathlib, subprocess, sys, time
 
 words = sys.argv[1:]
 how = os.environ.get("STAND_IN", "")
@@ -20,6 +20,9 @@ first = next(i for i, word in enumerate(words) if not word.startswith("-") and w
 output = next(word.split("=", 1)[1] for word in words[:first] if word.startswith(("--output=", "--export=")))
 child = subprocess.Popen(words[first:])
 if how == "dies":
+    begun = pathlib.Path(words[first + 4], "training")  # of what stands between the profiler and the training
+    while not begun.exists() and child.poll() is None:
+        time.sleep(0.02)
     os._exit(3)
 status = child.wait()
 if how != "loses":

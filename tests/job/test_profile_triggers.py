@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slurmopt.config.profile import Automatic, Profile, automatic_of, from_word
 from slurmopt.errors import ConfigError
+from slurmopt.job.profiling import own_requests as own_requests_module
 from slurmopt.job.profiling.own_requests import OwnRequests
 from slurmopt.job.profiling.triggers import BELOW, HEALTHY, SCHEDULE, SLOW, WINDOW_SECONDS, Triggers
 from slurmopt.run_folder import captures
@@ -81,14 +81,6 @@ def test_an_attempt_that_counts_anew_is_no_window_of_its_own() -> None:
     assert training.windows(*jitter(30)) == [None] * 30
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
-    run = RunFolder(tmp_path / "runs" / "test" / "one")
-    run.make()
-    (run.heartbeats / "attempt-0").mkdir()
-    return run
-
-
 def beat(rank: int, steps: float, step_time: float, **more: Any) -> Heartbeat:
     first = {"first_step": 1, "first_step_time": 1000.0}
     last = {"step": 1 + int(steps), "step_time": 1000.0 + steps * step_time}
@@ -139,6 +131,56 @@ def test_a_folder_that_cannot_be_written(run: RunFolder, capsys: pytest.CaptureF
     assert capsys.readouterr().err.count("the run is not traced (healthy): ") == 1
 
 
+def measured(run: RunFolder, waits: float, seconds: int = 600) -> None:
+    """The series of a node whose two ranks wait for input for a share of their time."""
+    ranks = {f"rank{rank}.{name}": value for rank in (0, 1)
+             for name, value in (("running.share", 1 - waits), ("input.share", waits), ("steps", 9.0))}  # fmt: skip
+    values = {**ranks, "node.cpu": 1.9, "node.memory": 1e9}
+    header = {"slurmopt_series": 1, "node": "node1", "attempt": 0, "columns": [*values], "absent": {}}
+    rows = [[1e9 + at, 10, *values.values()] for at in range(0, seconds, 10)]
+    path = run.recent_series(0, "node1")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in [{**header, "facts": {"cpus": 2}}, *rows]))
+
+
+def findings(run: RunFolder, looks: int, monkeypatch: pytest.MonkeyPatch, **options: Any) -> list[str]:
+    """The reasons of so many looks, a minute apart; each capture is complete at once."""
+    now = time.monotonic()
+    monkeypatch.setattr(own_requests_module.time, "monotonic", lambda: now)
+    monkeypatch.setattr(captures, "goes_on", lambda *_: False)
+    for rank in (0, 1):
+        beat(rank, 100, 0.1).write(run.heartbeat(0, rank))
+    steps = iter(range(0, 60 * looks, 60))
+    words: dict[str, Any] = {"slow_steps": False, "findings": True, "cooldown": 120.0, **options}
+    own = OwnRequests(run, 0, replace(ALL, **words), lambda: beat(0, next(steps), 0.1))
+    for _ in range(looks):
+        now += 60
+        own.look()
+    return [capture["reason"] for capture in captured(run)]
+
+
+def test_a_finding_is_traced_once_after_the_healthy_trace(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured(run, 0.4)
+    assert findings(run, 30, monkeypatch) == ["finding-input-bound", HEALTHY]  # in the order of their names
+
+
+@pytest.mark.parametrize(
+    ("waits", "seconds", "options"), [(0.02, 600, {}), (0.4, 200, {}), (0.4, 600, {"findings": False})]
+)
+def test_no_finding_is_no_reason(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch, waits: float, seconds: int, options: dict[str, Any]
+) -> None:
+    measured(run, waits, seconds)
+    assert findings(run, 30, monkeypatch, **options) == [HEALTHY]
+
+
+def test_measurements_that_cannot_be_read_are_no_reason(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = run.recent_series(0, "node1")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text('{"slurmopt_series": 1, "columns": 7}\n[[[[\n')
+    assert findings(run, 30, monkeypatch) == [HEALTHY]
+
+
 def test_the_config_and_what_the_job_is_told() -> None:
     assert automatic_of(Profile()) is None
     told = automatic_of(Profile(slow_steps=True, every="10m", most="1GB"))
@@ -155,6 +197,7 @@ def test_the_config_and_what_the_job_is_told() -> None:
         ({"below_best": 20}, "profile.below_best: 20 is not valid; valid: between 0 and 1"),
         ({"ranks": ["first"]}, "profile.ranks: 'first' is not valid; valid: slowest, median, all, or numbers"),
         ({"ranks": []}, "profile.ranks: has no words"),
+        ({"most": "0"}, "profile.most: '0' is not valid; valid: above 0"),
         ({"most": "much"}, "profile.most: not a size"),
         ({"count": 0}, "profile.count: 0 is not valid"),
         ({"steps": 0}, "profile.steps: 0 is not valid"),

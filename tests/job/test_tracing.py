@@ -102,14 +102,6 @@ def test_a_function_is_its_own_process() -> None:
     assert (askers.rank_of(os.getpid()), askers.rank_of(1)) == (3, None)
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
-    run = RunFolder(tmp_path / "runs" / "test" / "one")
-    run.make()
-    (run.heartbeats / "attempt-0").mkdir()
-    return run
-
-
 def capture(start: float, ranks: list[int]) -> Capture:
     now = time.time()
     name, reason = "a0-now", captures.ASKED

@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -124,6 +125,8 @@ if __name__ == "__main__":
 """
 FUNCTIONS = ("patient", "sleeping", "stopped", "gil", "away", "suspended", "hesitant")
 HANGS = ("sleeping", "stopped", "gil", "command")
+SUSPENDED_SECONDS = 6
+HANG_AFTER = {"patient": "auto", "suspended": str(SUSPENDED_SECONDS - 1)}
 
 
 @dataclass
@@ -155,8 +158,8 @@ class Case:
         said = folder / "said"
         with said.open("w") as file:
             words = lookout_words(run, ranks, step.pid, heartbeat=3.0 if name == "hesitant" else 0.3)
+            words[words.index("--hang-after") + 1] = HANG_AFTER.get(name, "2")
             if name == "patient":
-                words[words.index("--hang-after") + 1] = "auto"
                 words += ["--timeout", "4"]
             lookout = subprocess.Popen(words, stdout=file, stderr=file)
         return cls(runner, step, lookout, said)
@@ -211,12 +214,14 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Case]]
     wait_for(lambda: (beat := suspended.runner.beat(0)) and beat.step, "steps of the one to be suspended")
     for pid in (*suspended.pids, suspended.lookout.pid):
         os.kill(pid, signal.SIGSTOP)
+    since = time.monotonic()
     try:
         wait_for(lambda: away.said.read_text().count("the folder cannot be written") > 1, "the lookout's second word")
         away.outlived_an_outage = away.step.poll() is None
         away.runner.folder.stacks_request(0).rmdir()
         for name in HANGS:
             found[name].finish()
+        wait_for(lambda: time.monotonic() - since > SUSPENDED_SECONDS, "more than it takes to seem to hang")
         resume(suspended)
         yield found
     finally:

@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from json_answer import data_of
 from private_cluster import wait_until
+
+from slurmopt.job.external_profilers.tools import program
 
 PLAIN = """
 import os, time
@@ -64,3 +67,103 @@ def test_each_rank_of_torchrun_on_two_nodes_has_a_trace_of_the_same_time(project
     result = run / "result.json"
     wait_until(result.exists, 60, "the run ends")
     assert json.loads(result.read_text())["outcome"] == "finished", log.read_text()
+
+
+LEAKS = """
+import os, time
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from slurmopt import progress
+
+KEPT = []
+
+
+def main(config):
+    torch.set_num_threads(1)
+    model = DistributedDataParallel(torch.nn.Linear(64, 64))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    enough, step = torch.zeros(1), 0
+    while not enough.item():
+        model(torch.ones(8, 64)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if dist.get_rank() == 3:
+            KEPT.append(torch.zeros(5000))  # 20 kB
+        step += 1
+        progress(step)
+        time.sleep(0.02)
+        enough.fill_(float(os.path.exists("enough-memory")))
+        dist.broadcast(enough, 0)
+"""
+
+
+def test_the_memory_of_each_rank_on_two_nodes_names_the_one_that_leaks(project: Any) -> None:
+    (project.path / "leaks.py").write_text(LEAKS)
+    words = ("task._target_=leaks.main", "launch.name=leaks", "monitor.sampler=false", "health.enabled=false")
+    two = ("resources.nodes=2", "resources.tasks_per_node=2", "resources.memory=1GB", "resources.time=10m")
+    run = Path(project.submit(*words, *two)["run"])
+    try:
+        wait_until(
+            lambda: (project.status(str(run)).get("step") or 0) > 20, 90, "steps", lambda: project.status(str(run))
+        )
+        done = project.slurmopt("profile", "memory", "leaks", "--ranks", "all", "--json")
+        told = data_of(done.stdout)["ranks"]
+    finally:
+        (project.path / "enough-memory").touch()
+    assert set(told) == {"0", "1", "2", "3"}
+    assert len({rank["record"]["node"] for rank in told.values()}) == 2
+    leaks = {
+        name: [said["text"] for said in rank["sentences"] if "leaves" in said["text"]] for name, rank in told.items()
+    }
+    (text,) = leaks.pop("3")
+    assert text.startswith("leaks.py:21 leaves 19.5 KiB of main memory in tensors behind in each step")
+    assert leaks == {"0": [], "1": [], "2": []}
+    result = run / "result.json"
+    wait_until(result.exists, 60, "the run ends")
+    assert json.loads(result.read_text())["outcome"] == "finished"
+
+
+HOT = """
+import os
+import torch
+import torch.distributed as dist
+
+
+def hot_function():
+    return sum(i * i for i in range(20000))
+
+
+def main(config):
+    enough = torch.zeros(1)
+    while not enough.item():
+        hot_function()
+        enough.fill_(float(os.path.exists("enough-spied")))
+        dist.all_reduce(enough)
+    return {"ranks": dist.get_world_size()}
+"""
+
+
+@pytest.mark.skipif(program("py-spy") is None, reason="NOT TESTED: py-spy is not installed")
+def test_py_spy_samples_one_rank_of_each_node(project: Any) -> None:
+    (project.path / "hot.py").write_text(HOT)
+    words = ("task._target_=hot.main", "launch.name=spied", "task.profiler=py-spy", "monitor.sampler=false")
+    two = ("resources.nodes=2", "resources.tasks_per_node=2", "resources.memory=1GB", "resources.time=10m")
+    spy = "task.profiler_options={seconds: 10, delay: 0, ranks: node}"  # the function begins within these seconds
+    run = Path(project.submit(*words, *two, "health.enabled=false", spy)["run"])
+    logs = run / "logs" / "attempt-0"
+    try:
+        wait_until(
+            lambda: len(list((run / "profiles" / "attempt-0").glob("*.speedscope.json"))) == 2,
+            90,
+            "two reports",
+            lambda: "".join(path.read_text() for path in sorted(logs.glob("rank-*.log"))),
+        )
+    finally:
+        (project.path / "enough-spied").touch()
+    result = run / "result.json"
+    wait_until(result.exists, 60, "the run ends")
+    assert json.loads(result.read_text())["outcome"] == "finished"
+    for report in (run / "profiles" / "attempt-0").glob("*.speedscope.json"):
+        names = {frame["name"] for frame in json.loads(report.read_text())["shared"]["frames"]}
+        assert "hot_function" in names

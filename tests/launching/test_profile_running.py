@@ -78,7 +78,7 @@ if __name__ == "__main__":
     print("same", train(lambda count: open(f"plain-{dist.get_rank()}", "w").write(str(count))), flush=True)
     dist.destroy_process_group()  # without it, gloo may abort at the exit of the process
 """
-SLEEP = "import time; print('awake', flush=True); time.sleep(100)"
+SLEEP = "import signal; print('awake', flush=True); signal.pause()"
 TWO = "resources.tasks_per_node=2"
 
 
@@ -122,7 +122,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         "plain": place.launch("plain", "task.command=[torchrun,work.py]", TWO),
         "stuck": place.launch("stuck", "task._target_=work.stuck"),
         "bare": place.launch("bare", f'task.command=[{sys.executable},-c,"{SLEEP}"]'),
-        "closed": place.launch("closed", "task.command=[sleep,100]", "profile.enabled=false"),
+        "closed": place.launch("closed", "task.command=[sleep,inf]", "profile.enabled=false"),
     }
     try:
         wait_until(lambda: (place.folder / "plain-1").exists(), 40, "the unchanged training makes steps")
@@ -131,7 +131,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         )
         asked = {
             "function": ("function", "--json"),
-            "plain": ("plain", "--ranks", "all", "--seconds", "0.3", "--json"),
+            "plain": ("plain", "--ranks", "all", "--seconds", "0.3", "--shapes", "--json"),
             "bare": ("bare",),
             "stuck": ("stuck", "--ranks", "0", "--seconds", "0.2"),
             "closed": ("closed",),

@@ -152,7 +152,7 @@ def test_a_run_has_its_newest_capture_shown(
     assert main(["profile", "show", "mine", "--capture", "a0-third"]) == 2
     assert "no capture 'a0-third' with a trace; there is: a0-second, a0-first" in capsys.readouterr().err
     assert main(["profile", "compare", "mine"]) == 0
-    assert "nothing of where became slower" in capsys.readouterr().out
+    assert "WHERE: nothing became slower" in capsys.readouterr().out
     assert [one.folder.name for one in traces.captures_of(traces.find("mine", tmp_path / "runs"))][1:] == [
         "a0-second",
         "a0-first",

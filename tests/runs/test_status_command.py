@@ -54,6 +54,17 @@ def test_progress_of_a_training(make_run, capsys) -> None:
         assert text in page
 
 
+def test_what_the_batches_of_a_training_cost(make_run, capsys) -> None:
+    made = make_run().submitted().attempt(rank_0="step 150\n")
+    counted = {"steps": 100.0, "loader_batches": 100.0, "loader_fetch": 2.5, "loader_fetch_cpu": 0.1}
+    made.beat(step=150, spent={"running": 1.0, "input": 0.5}, counted=counted)
+    (status,) = data_of(printed(capsys, "status", "--json"))
+    assert (status["loader"]["wait"], status["loader"]["fetch"]) == (pytest.approx(0.005), pytest.approx(0.025))
+    line = next(line for line in printed(capsys, "status").splitlines() if line.startswith("  input "))
+    assert "a step waits 5 ms and takes 10 ms without; a batch takes a worker 25 ms: 25 ms in the dataset" in line
+    assert line.endswith("; about 4 workers hide it (slurmopt tune loader)")
+
+
 @pytest.mark.parametrize(("phase", "still"), [("running", True), ("evaluation", False)])
 def test_a_training_that_makes_no_steps_is_told_and_not_when_it_would_be_done(
     make_run, capsys, phase: str, still: bool

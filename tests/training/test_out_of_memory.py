@@ -16,8 +16,8 @@ from training.test_steps import SAMPLES, WRAPS, data, net, weights
 from slurmopt.errors import JobError
 from slurmopt.job.worker.current_run import CurrentRun
 from slurmopt.training import MicroBatch, ResumableSampler, Steps
-from slurmopt.training.allocator import AllocatorWatch
-from slurmopt.training.splitting import parts_of
+from slurmopt.training.optimizer_steps.allocator import AllocatorWatch
+from slurmopt.training.optimizer_steps.splitting import parts_of
 
 INJECTIONS = 200
 GLOBAL_BATCH, BATCH = 24, 6

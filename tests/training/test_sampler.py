@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 from slurmopt.errors import CheckpointError, JobError
 from slurmopt.training import ResumableSampler
-from slurmopt.training.sampler import Permutation
+from slurmopt.training.sampling.sampler import Permutation
 
 
 def world(size: int, ranks: int, batch: int, state: Any = None, **more: Any) -> list[ResumableSampler]:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from checkpoint.ranks import Outcome, on_ranks
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
@@ -42,7 +43,15 @@ def plain(model: nn.Module) -> nn.Module:
     return model
 
 
-WRAPS = {"ddp": replicated, "fsdp": sharded, "plain": plain}
+def hybrid(model: nn.Sequential) -> nn.Module:
+    """HSDP: sharded over pairs of ranks, and replicated over the pairs."""
+    mesh = init_device_mesh("cpu", (torch.distributed.get_world_size() // 2, 2), mesh_dim_names=("replicas", "shards"))
+    for layer in (model[0], model[2], model):
+        fully_shard(layer, mesh=mesh)
+    return model
+
+
+WRAPS = {"ddp": replicated, "fsdp": sharded, "hsdp": hybrid, "plain": plain}
 
 
 def weights(model: nn.Module) -> torch.Tensor:
@@ -87,23 +96,56 @@ def train(
     return weights(model).tolist(), steps.taken, steps.skipped
 
 
+def count_all_reduces(run: CurrentRun) -> list[int]:
+    """How many all-reduces of gradients each of three passes of a step has, where all is replicated."""
+    mesh = init_device_mesh("cpu", (2, 1), mesh_dim_names=("replicas", "shards"))
+    model = fully_shard(net(), mesh=mesh)
+    steps = Steps(model, torch.optim.SGD(model.parameters(), lr=0.1), accumulate=3)
+    called, found = 0, []
+    all_reduce = torch.distributed.all_reduce
+
+    def counted(*words: Any, **options: Any) -> Any:
+        nonlocal called
+        called += 1
+        return all_reduce(*words, **options)
+
+    for _ in range(3):
+        with steps.forward():
+            loss = model(torch.ones(2, 6, dtype=torch.float64)).mean()
+        torch.distributed.all_reduce, called = counted, 0
+        steps.backward(loss)
+        torch.distributed.all_reduce = all_reduce
+        found.append(called)
+    return found
+
+
+def test_hsdp_sums_over_replicas_once_a_step(tmp_path: Path) -> None:
+    for outcome in on_ranks(count_all_reduces, tmp_path / "run", nodes=["a", "a"]):
+        assert outcome.error is None
+        assert outcome.value[:2] == [0, 0]
+        assert outcome.value[2] > 0
+
+
 BAD = {3: (0, math.nan), 7: (1, math.inf), 8: (1, math.nan)}
 WORLDS: dict[str, dict[str, Any]] = {
     **{
         f"{wrap} {'tokens' if by_tokens else 'samples'}": {"wrap": wrap, "by_tokens": by_tokens}
-        for wrap in ("ddp", "fsdp")
+        for wrap in ("ddp", "fsdp", "hsdp")
         for by_tokens in (False, True)
     },
+    **{f"{wrap} {size}": {"wrap": wrap, "batch_size": size} for wrap in ("ddp", "fsdp", "hsdp") for size in (12, 1)},
+    "hsdp bad": {"wrap": "hsdp", "bad": BAD},
     "ddp bad": {"wrap": "ddp", "bad": BAD},
     "ddp bad fused": {"wrap": "ddp", "bad": BAD, "fused": True},
     "fsdp bad": {"wrap": "fsdp", "bad": BAD},
 }
+"""Of the global batch of 12, in batches of 12, 2 and 1, 2 ranks have 1, 3 and 6 passes, and 4 ranks 1, 2 and 3."""
 Ends = dict[str, tuple[list[float], int, int]]
 
 
 def train_on_rank(run: CurrentRun) -> Ends:
     torch.set_num_threads(1)
-    return {name: train(batch_size=2, **words) for name, words in WORLDS.items()}
+    return {name: train(**{"batch_size": 2, **words}) for name, words in WORLDS.items()}
 
 
 @pytest.fixture(scope="module", params=[2, 4], ids=["2 ranks", "4 ranks"])
@@ -124,14 +166,14 @@ def test_accumulation_gives_the_gradient_of_the_whole_global_batch(batch_size: i
     assert (parts == whole) == (batch_size == GLOBAL_BATCH)
 
 
-@pytest.mark.parametrize("name", ["ddp samples", "ddp tokens", "fsdp samples", "fsdp tokens"])
+@pytest.mark.parametrize("name", [name for name in WORLDS if "bad" not in name])
 def test_ranks_give_the_gradient_of_the_whole_global_batch(ends: list[Ends], name: str) -> None:
-    whole, _, _ = train("plain", GLOBAL_BATCH, WORLDS[name]["by_tokens"])
+    whole, _, _ = train("plain", GLOBAL_BATCH, WORLDS[name].get("by_tokens", False))
     assert all(each[name] == ends[0][name] for each in ends), "the ranks differ"
     assert ends[0][name][0] == pytest.approx(whole, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["ddp bad", "ddp bad fused", "fsdp bad"])
+@pytest.mark.parametrize("name", [name for name in WORLDS if "bad" in name])
 def test_a_bad_loss_on_one_rank_is_skipped_by_all(ends: list[Ends], name: str) -> None:
     assert all(each[name] == ends[0][name] for each in ends), "the ranks differ"
     assert ends[0][name][1:] == (STEPS - 3, 3)
@@ -273,11 +315,24 @@ def test_what_does_not_fit_is_refused_in_one_line() -> None:
         ({"clip": "1.0"}, "clip is '1.0'; valid: a norm above 0"),
         ({"spikes": "10"}, "spikes is '10'; valid: a number of deviations"),
         ({"schedule": 0.5}, "schedule is 0.5; valid: a function of the steps"),
+        ({"schedule": torch.optim.lr_scheduler.StepLR}, "schedule is the class StepLR; valid: an object of it"),
+        ({"schedule": lambda step: math.nan}, "the schedule is nan after 0 steps; valid: a factor from 0 on"),
+        ({"schedule": lambda step: -1.0}, "the schedule is -1.0 after 0 steps"),
+        ({"stages": 3}, "stages is 3; valid: the process group"),
     ):
         with pytest.raises(JobError, match=said):
             Steps(model, optimizer, **words)
     with pytest.raises(JobError, match="4 of 4 parameters of the optimizer are not the model's"):
         Steps(net(), optimizer)
+    for wrong, said in (((optimizer, model), "optimizer is a Sequential"), ((None, optimizer), "model is a NoneType")):
+        with pytest.raises(JobError, match=said):
+            Steps(*wrong)
+    for tokens in (-1, math.nan, "5", True, 1.5):
+        with pytest.raises(JobError, match=r"tokens is .*; valid: how many tokens"):
+            Steps(model, optimizer).backward(model(torch.zeros(3, 6, dtype=torch.float64)).sum(), tokens=tokens)
+        split = Steps(model, optimizer, out_of_memory="split")
+        with pytest.raises(JobError, match="valid: how many tokens"):
+            split.run(lambda x, tokens=tokens: (model(x).sum(), tokens), torch.zeros(3, 6, dtype=torch.float64))
     words = nn.Embedding(5, 2, sparse=True)
     steps = Steps(words, torch.optim.SGD(words.parameters(), lr=0.1))
     with pytest.raises(JobError, match="a gradient is sparse"):

@@ -20,12 +20,15 @@ from typing import Any
 import torch
 from torch.utils.data import default_collate
 
-from slurmopt.grid.search.loader_workers import Trial, answer, following
+from slurmopt.grid.search.loader_settings import PREFETCH, Setting, Space, Trial, answer, following
 from slurmopt.job.monitor.sources.usable_cpus import usable_cpus
 from slurmopt.training import loader
 
-SAMPLES, BATCH, MOST = 1_000_000, 8, 8
-GRID = [(0, 2), *((workers, prefetch) for workers in (1, 2, 3, 4, 6, 8) for prefetch in (2, 4))]
+SAMPLES, BATCH, MOST, AGAIN = 1_000_000, 8, 8, 3
+GRID = [
+    Setting(workers=0),
+    *(Setting(workers=workers, prefetch=prefetch) for workers in (1, 2, 3, 4, 6, 8) for prefetch in (None, 4, 8)),
+]
 
 
 class Decoded:
@@ -71,6 +74,7 @@ def padded(samples: list[torch.Tensor]) -> torch.Tensor:
 
 WORKLOADS: dict[str, tuple[type, Callable[[Any], Any], float]] = {
     "decode": (Decoded, default_collate, 0.010),
+    "busy": (Decoded, default_collate, 0.003),
     "storage": (Stored, default_collate, 0.010),
     "tiny": (Tiny, default_collate, 0.004),
     "collate": (Tiny, padded, 0.006),
@@ -78,12 +82,12 @@ WORKLOADS: dict[str, tuple[type, Callable[[Any], Any], float]] = {
 """Name → dataset, collate function, seconds of a step."""
 
 
-def measured(name: str, workers: int, prefetch: int, steps: int) -> Trial:
+def measured(name: str, setting: Setting, steps: int) -> Trial:
     """`steps` steps, of which the first quarter is not measured."""
     dataset, collate, seconds = WORKLOADS[name]
     warnings.simplefilter("ignore")  # torch warns of more workers than CPUs
-    options = {"prefetch_factor": prefetch} if workers else {}
-    batches = loader(dataset(), batch_size=BATCH, num_workers=workers, collate_fn=collate, **options)
+    options = {"prefetch_factor": setting.prefetch} if setting.workers else {}
+    batches = loader(dataset(), batch_size=BATCH, num_workers=setting.workers, collate_fn=collate, **options)
     iterator, waited, began, skipped = iter(batches), 0.0, 0.0, steps // 4
     for step in range(steps):
         if step == skipped:
@@ -96,28 +100,35 @@ def measured(name: str, workers: int, prefetch: int, steps: int) -> Trial:
     took, count = time.perf_counter() - began, steps - skipped
     costs = batches.costs
     return Trial(
-        workers=workers, rate=BATCH * count / took, step=(took - waited) / count, wait=waited / count,
+        **asdict(setting), rate=BATCH * count / took, step=(took - waited) / count, wait=waited / count,
         cpus=usable_cpus(),
         service=((costs.service or 0.0) * costs.batches - before) / count,
         computed=(costs.fetch_cpu + costs.collate - computed) / count,
     )  # fmt: skip
 
 
+def _text(setting: Setting) -> str:
+    return f"{setting.workers} workers, prefetch {setting.prefetch or PREFETCH}"
+
+
 def main(name: str, grid_steps: int, trial_steps: int) -> None:
     tried: list[Trial] = []
     began = time.perf_counter()
-    while (workers := following(tried, 0, MOST)) is not None:
-        tried.append(measured(name, workers, 2, trial_steps if workers else trial_steps // 3))
+    while (setting := following(tried, Space(low=0, high=MOST, prefetch=(4, 8)))) is not None:
+        tried.append(measured(name, setting, trial_steps if setting.workers else trial_steps // 3))
     advice_seconds, found = time.perf_counter() - began, answer(tried)
     assert found is not None
     began = time.perf_counter()
-    rates = {cell: measured(name, *cell, grid_steps).rate for cell in GRID}
+    rates = {cell: measured(name, cell, grid_steps).rate for cell in GRID}
     grid_seconds = time.perf_counter() - began
-    advised = (found.best.workers, 2)
+    best = max(rates, key=lambda setting: rates[setting] or 0.0)
+    pair = {"advised": found.best.setting, "best": best}  # the best of many is lucky: both once more, in turns
+    again = [{which: measured(name, pair[which], grid_steps).rate for which in pair} for _ in range(AGAIN)]
     answered = {
-        "advised": found.best.workers,
-        "rate": rates.get(advised) or measured(name, *advised, grid_steps).rate,
-        "grid": {f"{workers} workers, prefetch {prefetch}": rate for (workers, prefetch), rate in rates.items()},
+        "advised": _text(found.best.setting),
+        "best": _text(best),
+        "again": {which: [rates[which] for rates in again] for which in pair},
+        "grid": {_text(setting): rate for setting, rate in rates.items()},
         "seconds": [advice_seconds, grid_seconds],
         "trials": [asdict(trial) for trial in tried],
     }

@@ -1,4 +1,4 @@
-"""Training steps of some 5 ms on one CPU thread: by `Steps`, and by hand. python loops.py ROUNDS CALLS
+"""Training steps of some 5 ms on one CPU thread, or a GPU: by `Steps`, and by hand. python loops.py ROUNDS CALLS [cuda]
 
 Both accumulate two micro-batches, clip, skip a step that is not finite, and move a schedule. Prints the seconds of a
 step by Steps and by hand for each round; they take turns within one process.
@@ -13,19 +13,23 @@ from torch import nn
 
 from slurmopt.training import Steps, schedules
 
-WIDTH, BATCH, PASSES = 384, 64, 2
+PASSES = 2
+SIZES = {"cpu": (384, 64), "cuda": (2048, 1024)}
+"""Device → the width of the model, and the samples of a micro-batch."""
 
 
-def made() -> tuple[nn.Module, torch.optim.Optimizer, torch.Tensor]:
+def made(device: str) -> tuple[nn.Module, torch.optim.Optimizer, torch.Tensor]:
     torch.manual_seed(0)
-    layers = [layer for _ in range(4) for layer in (nn.Linear(WIDTH, WIDTH), nn.GELU())]
-    model = nn.Sequential(*layers, nn.Linear(WIDTH, 1))
-    return model, torch.optim.AdamW(model.parameters(), lr=1e-3), torch.randn(BATCH, WIDTH)
+    width, batch = SIZES[device]
+    layers = [layer for _ in range(4) for layer in (nn.Linear(width, width), nn.GELU())]
+    model = nn.Sequential(*layers, nn.Linear(width, 1)).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=device == "cuda")
+    return model, optimizer, torch.randn(batch, width, device=device)
 
 
 class Ours:
-    def __init__(self) -> None:
-        self.model, optimizer, self.x = made()
+    def __init__(self, device: str) -> None:
+        self.model, optimizer, self.x = made(device)
         schedule = schedules.cosine(100_000, warmup=100)
         self.steps = Steps(self.model, optimizer, schedule=schedule, clip=1.0, accumulate=PASSES)
 
@@ -37,8 +41,8 @@ class Ours:
 
 
 class ByHand:
-    def __init__(self) -> None:
-        self.model, self.optimizer, self.x = made()
+    def __init__(self, device: str) -> None:
+        self.model, self.optimizer, self.x = made(device)
         schedule = schedules.cosine(100_000, warmup=100)
         self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, schedule)
 
@@ -56,12 +60,14 @@ def seconds(loop: Ours | ByHand, calls: int) -> float:
     began = time.perf_counter()
     for _ in range(calls):
         loop.step()
+    if loop.x.is_cuda:
+        torch.cuda.synchronize()
     return (time.perf_counter() - began) / calls
 
 
-def main(rounds: int, calls: int) -> None:
+def main(rounds: int, calls: int, device: str) -> None:
     torch.set_num_threads(1)
-    loops = (Ours(), ByHand())
+    loops = (Ours(device), ByHand(device))
     for loop in loops:
         seconds(loop, calls)
     found = []
@@ -73,4 +79,4 @@ def main(rounds: int, calls: int) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "cpu")

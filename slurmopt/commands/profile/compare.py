@@ -20,7 +20,7 @@ from slurmopt import command_output
 from slurmopt.commands.profile.show import tell
 from slurmopt.errors import InputError
 from slurmopt.profiling.comparison import Change, Comparison, compare
-from slurmopt.profiling.sentences import duration, shown
+from slurmopt.profiling.wording import duration, shown
 from slurmopt.runs import options
 from slurmopt.runs.find import find
 from slurmopt.runs.profiling.traces import Source, captures_of, read_all, source_of
@@ -80,7 +80,7 @@ def _lines(before: Source, after: Source, found: Comparison) -> list[str]:
 def _table(title: str, changes: Sequence[Change], found: Comparison) -> list[str]:
     slower = [change for change in changes if change.more > _NOTABLE * found.step.before][:_TOP]
     if not slower:
-        return [f"nothing of {title.lower()} became slower by {_NOTABLE:.0%} of the time or more"]
+        return [f"{title}: nothing became slower by {_NOTABLE:.0%} of the time or more"]
     rows = [[duration(one.before), duration(one.after), f"+{duration(one.more)}", _named(one)] for one in slower]
     return [table(["BEFORE", "AFTER", "MORE", title], rows, terminal_width())]
 

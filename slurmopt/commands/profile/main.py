@@ -10,6 +10,7 @@ COMMANDS = {
         "slurmopt.commands.profile.trace",
         "trace ranks of a running run for some steps; `slurmopt profile RUN` is the same",
     ),
+    "memory": ("slurmopt.commands.profile.memory", "say what a training keeps in memory, by phase, module and line"),
     "show": ("slurmopt.commands.profile.show", "say what traces show: of a run, or from elsewhere"),
     "compare": ("slurmopt.commands.profile.compare", "say what became slower from one profile to another"),
 }

@@ -5,7 +5,9 @@
     label folder reason   the traces, and why slurmopt made them
     sentences       text, share (of the time, 0 to 1), evidence: a list of rows
     ranks           rank, device, steps, seconds (examined), step_seconds, shares (name → seconds), communication,
-                    hidden, unexplained (seconds), by_step (shares of each step), operations (name, calls, seconds)
+                    hidden, unexplained (seconds), by_step (shares of each step), operations (name, calls, seconds),
+                    products (matrix products of known shapes: operator, batch, m, n, k, type, calls, seconds, rate and
+                    limit in operations per second, intensity in operations per byte)
     straggler       rank, last (so many of `collectives` it started last), collectives, waited (seconds), slowest; null
                     without collectives of several ranks
     failed          ranks without a trace → why
@@ -20,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt import command_output
-from slurmopt.errors import InputError, why_failed
+from slurmopt.errors import InputError, one_line, why_failed
 from slurmopt.profiling.analysis import Profile, RankProfile
-from slurmopt.profiling.sentences import Sentence, operation_text, sentences, slowest_rank
+from slurmopt.profiling.sentences import operation_text, sentences, slowest_rank
+from slurmopt.profiling.wording import Sentence
 from slurmopt.runs import options
 from slurmopt.runs.profiling.traces import Source, read_all, source_of
 
@@ -83,7 +86,7 @@ def _lines(source: Source, profile: Profile, said: list[Sentence]) -> list[str]:
         *said_lines,
         f"TOP {kind} of rank {one.rank}",
         *top,
-        f"traces {source.folder}: they open in https://ui.perfetto.dev, which uploads nothing",
+        f"traces {one_line(str(source.folder))}: they open in https://ui.perfetto.dev, which uploads nothing",
     ]
 
 
@@ -113,4 +116,8 @@ def _rank(one: RankProfile) -> dict[str, Any]:
         "unexplained": whole.unexplained,
         "by_step": whole.by_step,
         "operations": [asdict(each) for each in one.operations],
+        "products": [
+            {**asdict(each), "rate": each.rate, "intensity": each.intensity, "limit": each.limit(one.device)}
+            for each in one.products
+        ],
     }

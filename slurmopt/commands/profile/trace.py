@@ -23,6 +23,7 @@ from slurmopt import command_output
 from slurmopt.errors import one_line
 from slurmopt.run_folder import captures
 from slurmopt.run_folder.captures import NOTICE, Capture
+from slurmopt.run_folder.json_values import number, text
 from slurmopt.run_folder.traced_ranks import DEFAULT
 from slurmopt.runs import options
 from slurmopt.runs.find import find
@@ -40,7 +41,7 @@ def main(argv: list[str]) -> int:
     args = parser().parse_args(argv)
     status, attempt = running(find(args.run, args.folder))
     began = time.monotonic()
-    capture, remarks = ask(status, attempt, args.ranks, args.steps, args.seconds)
+    capture, remarks = ask(status, attempt, args.ranks, args.steps, args.seconds, shapes=args.shapes)
     for remark in remarks:
         command_output.warn(remark)
     _tell(f"{_asked(capture)}; they begin in {NOTICE:g} s")
@@ -48,8 +49,8 @@ def main(argv: list[str]) -> int:
     seconds = time.monotonic() - began
     if args.json:
         command_output.print_json(_as_dict(status, capture, results, seconds))
-    else:
-        print("\n".join(_lines(status, capture, results, seconds)))
+    elif lines := _lines(status, capture, results, seconds):
+        print("\n".join(lines))
     failed = {rank: str(result["error"]) for rank, result in results.items() if "error" in result}
     for rank, why in failed.items():
         command_output.fail(f"profile: rank {rank}: {one_line(why)}", "RunError")
@@ -61,22 +62,28 @@ def parser() -> argparse.ArgumentParser:
     parser = options.parser("profile", "Trace ranks of a running run for some steps, and wait for the traces.")
     options.add_run(parser)
     span = parser.add_mutually_exclusive_group()
-    span.add_argument("--steps", type=_steps, metavar="N", help="how many steps (default: 5)")
+    span.add_argument("--steps", type=step_count, metavar="N", help="how many steps (default: 5)")
     span.add_argument("--seconds", type=_seconds, metavar="S", help="how long, such as 0.5, instead of --steps")
     parser.add_argument(
         "--ranks",
-        type=_words,
+        type=rank_words,
         default=list(DEFAULT),
         metavar="LIST",
         help=f"which ranks: slowest, median, all, numbers (default: {','.join(DEFAULT)})",
+    )
+    parser.add_argument(
+        "--shapes",
+        action="store_true",
+        help="with the shapes of inputs, for the roofline of matrix products; torch keeps more memory meanwhile",
     )
     options.add_json(parser)
     return parser
 
 
-def _steps(word: str) -> int:
+def step_count(word: str) -> int:
+    """Reads `--steps`."""
     if not (word.isascii() and word.isdecimal() and 0 < int(word) < 10**6):
-        raise argparse.ArgumentTypeError(f"{word!r} is not valid; valid: 1, 2, 3, …")
+        raise argparse.ArgumentTypeError(f"{word!r} is not valid; valid: 1 to 999,999")
     return int(word)
 
 
@@ -87,7 +94,8 @@ def _seconds(word: str) -> float:
     return float(match[1])
 
 
-def _words(word: str) -> list[str]:
+def rank_words(word: str) -> list[str]:
+    """Reads `--ranks`."""
     words = [each.strip() for each in word.split(",")]
     if not all(words):
         raise argparse.ArgumentTypeError(f"{word!r} is not valid; valid: a list such as slowest,median,0")
@@ -106,10 +114,14 @@ def _asked(capture: Capture) -> str:
 
 def _lines(status: Status, capture: Capture, results: dict[int, dict[str, Any]], seconds: float) -> list[str]:
     folder = status.folder.capture(capture.name)
-    stored = {rank: result for rank, result in results.items() if "file" in result}
+    stored = {
+        rank: (one_line(file), human_bytes(number(result.get("bytes")) or 0))
+        for rank, result in results.items()
+        if (file := text(result.get("file"))) is not None
+    }
     if not stored:
         return []
-    lines = [f"{rank:>6}  {folder / result['file']}  {human_bytes(result['bytes'])}" for rank, result in stored.items()]
+    lines = [f"{rank:>6}  {folder / file}  {size}" for rank, (file, size) in stored.items()]
     run = options.run_arg(status.folder, status.label)
     return [f"  RANK  TRACE, after {seconds:.0f} s", *lines, f"next   slurmopt profile show {run}"]
 

@@ -14,23 +14,23 @@ of the experiment, with real steps of its training, of which the first quarter i
     best        the smallest size whose rate is within 5 % of the best one; null where none fits
     bytes_per_unit  the memory that each unit of the batch takes near the largest size; null where it is not known
     overrides   what to launch with: a list of KEY=VALUE
+    state       running, stopped (it was ended before it had an answer) or ended
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from slurmopt import command_output
-from slurmopt.commands.tune.search import add_options, check, earlier, launched, value_of
+from slurmopt.commands.tune.search import add_options, check, earlier, launched, next_launch, unanswered, value_of
 from slurmopt.config.sweep import BATCH_SIZE
 from slurmopt.errors import InputError, one_line, why_failed
-from slurmopt.grid.search.batch_size import FAST, MARGIN, Answer, Trial, answer, rate_text
+from slurmopt.grid.search.batch_size import FAST, MARGIN, Answer, Trial, answer, failed, rate_text
 from slurmopt.option_parser import OptionParser
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs.text_table import table, terminal_width
@@ -49,19 +49,18 @@ def main(argv: list[str]) -> int:
     if args.json:
         command_output.expect_json()
     sweep = _launched(args) if args.read is None else earlier(args.read, "a search for a batch size")
-    if sweep is None:
-        return 130
-    trials = tuned.sizes(sweep)
-    found = answer(trials)
+    made = tuned.sizes(sweep)
+    trials, why = made.trials, unanswered(sweep, made.state)
+    found = answer(trials) if why is None else None
     key = tuned.key_of(sweep, BATCH_SIZE)
     if args.plot is not None:
         _plot(sweep, key, trials, args.plot)
     if args.json:
-        command_output.print_json(_as_json(sweep, key, trials, found))
+        command_output.print_json({**_as_json(sweep, key, trials, found), "state": made.state})
     else:
-        print("\n".join(_lines(sweep, key, trials, found, _experiment(args))))
+        print("\n".join(_lines(sweep, key, trials, found)))
     if found is None:
-        command_output.fail(_nothing_fits(key, trials), "RunError")
+        command_output.fail(f"tune batch: {why or _nothing_fits(sweep, key, trials)}", "RunError")
     return 0 if found is not None else 1
 
 
@@ -87,12 +86,12 @@ def _check(args: argparse.Namespace) -> None:
         raise InputError(f"tune batch: --sizes {args.sizes!r} is not valid; valid: LEAST-MOST, such as 8-1024")
 
 
-def _launched(args: argparse.Namespace) -> SweepFolder | None:
-    def axis(config: Mapping[str, Any]) -> str:
+def _launched(args: argparse.Namespace) -> SweepFolder:
+    def axes(config: Mapping[str, Any]) -> list[str]:
         least, most = _sizes(args, config)
-        return f"{args.key}=range({least},{most + 1},{least})"
+        return [f"{args.key}=range({least},{most + 1},{least})"]
 
-    return launched(args, BATCH_SIZE, axis)
+    return launched(args, BATCH_SIZE, axes)
 
 
 def _sizes(args: argparse.Namespace, config: Mapping[str, Any]) -> tuple[int, int]:
@@ -110,25 +109,25 @@ def _sizes(args: argparse.Namespace, config: Mapping[str, Any]) -> tuple[int, in
     return max(1, size // _DOWN), size * _UP
 
 
-def _experiment(args: argparse.Namespace) -> list[str]:
-    return [] if args.read is not None else list(args.overrides)
-
-
 def _overrides(key: str, found: Answer | None) -> list[str]:
     return [] if found is None else [f"{key}={found.best.size}"]
 
 
-def _nothing_fits(key: str, trials: list[Trial]) -> str:
+def _nothing_fits(sweep: SweepFolder, key: str, trials: list[Trial]) -> str:
+    key, label = one_line(key), f"{sweep.name}/{sweep.id}"
     if not trials:
-        return "tune batch: no trial has ended"
+        return f"no trial has ended; slurmopt status {label} tells more"
+    if (other := failed(trials)) is not None:
+        why = f"failed, and not for want of memory: {one_line(other.error or '')}"
+        return f"the trial with {key}={other.size} {why}; slurmopt logs {label} --errors tells more"
     least = trials[0]
     if least.error is None:
-        return f"tune batch: the smallest size, {key}={least.size}, leaves less than {MARGIN:.0%} of the memory"
-    return f"tune batch: the smallest size, {key}={least.size}, failed: {one_line(least.error)}"
+        return f"the smallest size, {key}={least.size}, leaves less than {MARGIN:.0%} of the memory"
+    return f"the smallest size, {key}={least.size}, failed: {one_line(least.error)}"
 
 
-def _lines(sweep: SweepFolder, key: str, trials: list[Trial], found: Answer | None, words: list[str]) -> list[str]:
-    lines = [f"{sweep.name}/{sweep.id}: {key}"]
+def _lines(sweep: SweepFolder, key: str, trials: list[Trial], found: Answer | None) -> list[str]:
+    lines = [f"{sweep.name}/{sweep.id}: {one_line(key)}"]
     if trials:
         rows = [_row(trial) for trial in trials]
         lines.append(table(["SIZE", "PER SECOND", "PEAK MEMORY", ""], rows, terminal_width()))
@@ -138,7 +137,7 @@ def _lines(sweep: SweepFolder, key: str, trials: list[Trial], found: Answer | No
     lines += [
         f"largest   {_largest(found.largest, trials)}",
         f"best      {found.best.size:,}: {share:.0%} of the best rate; the smallest size with {FAST:.0%} or more",
-        f"next      {shlex.join(['slurmopt', 'launch', *words, *_overrides(key, found)])}",
+        next_launch(sweep, _overrides(key, found)),
     ]
     return lines
 

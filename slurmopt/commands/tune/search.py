@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import shlex
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from slurmopt.config.sweep import BATCH_SIZE
 from slurmopt.errors import InputError, RunError, one_line
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs import options
 from slurmopt.runs.find import Selection, select
+from slurmopt.runs.recovery.changed_config import launch_overrides
+from slurmopt.sweeps.results import tuned
 
+_ONCE = ["restart.budgets.hang=0"]
+"""A trial that hangs is not made again: it would take as long, on all nodes."""
+_OF_SEARCH = ("sweep.", "launch.")
+"""Groups that are another's for the launch after the search."""
 _TRIALS = 16
 """The most that a search makes."""
 
@@ -37,18 +45,44 @@ def check(args: argparse.Namespace, command: str, least_steps: int) -> None:
         raise InputError(f"{command}: --steps {args.steps} is not valid; valid: {least_steps} or more")
 
 
-def launched(args: argparse.Namespace, method: str, axis: Callable[[Mapping[str, Any]], str]) -> SweepFolder | None:
-    """The search, once it has ended; None if the person did not wait for that. `axis` makes the override with the
-    values out of the config."""
+def launched(args: argparse.Namespace, method: str, axes: Callable[[Mapping[str, Any]], list[str]]) -> SweepFolder:
+    """The search, once it has ended. `axes` makes the overrides with the values out of the config. Raises
+    KeyboardInterrupt if the person did not wait for the end."""
     from slurmopt.launching import execute, run_plan, sweep_plan
 
     with contextlib.redirect_stdout(sys.stderr):  # standard output is for the answer
         words = [*args.overrides, *(["launch.backend=local"] if args.local else [])]
-        words += [axis(run_plan.plan(words, args.config_dir).stored), f"sweep.search={method}"]
-        words += [f"sweep.trials={_TRIALS}", f"sweep.steps={args.steps}", "launch.wait=true"]
+        plan = run_plan.plan(words, args.config_dir)
+        if plan.job.settings.launch.dry_run:
+            raise InputError("tune: launch.dry_run has no trials to answer with; valid: leave it out")
+        words = [*merged([*_ONCE, *words], axes(plan.stored)), f"sweep.search={method}"]
+        watches = sys.stderr.isatty()  # elsewhere the view would be printed again with each change
+        words += [f"sweep.trials={_TRIALS}", f"sweep.steps={args.steps}", f"launch.wait={str(watches).lower()}"]
         planned = sweep_plan.plan_sweep(words, args.config_dir)
         status = execute.launch(planned)
-    return None if status == 130 else planned.sweep
+        if not watches and status == 0:
+            status = _wait(planned.sweep, "batch" if method == BATCH_SIZE else "loader")
+    if status == 130:
+        raise KeyboardInterrupt  # for --json
+    return planned.sweep
+
+
+def _wait(sweep: SweepFolder, kind: str) -> int:
+    """Until the search has ended; 130 for Ctrl-C."""
+    from slurmopt.sweeps.status.waiting import Waiting
+
+    print(f"slurmopt: waits for the trials; slurmopt status {sweep.name}/{sweep.id} shows them", file=sys.stderr)
+    try:
+        Waiting([Selection(sweep)]).wait(None, any_of_them=False)
+    except KeyboardInterrupt:
+        label = f"{sweep.name}/{sweep.id}"
+        print(
+            f"\nslurmopt: the search goes on; its answer: slurmopt tune {kind} --read {label}; to end it: "
+            f"slurmopt cancel {label}",
+            file=sys.stderr,
+        )
+        return 130
+    return 0
 
 
 def earlier(name: str, what: str) -> SweepFolder:
@@ -59,9 +93,51 @@ def earlier(name: str, what: str) -> SweepFolder:
     return selection.sweep
 
 
+def merged(words: list[str], overrides: list[str]) -> list[str]:
+    """`words` with `overrides` for those of the same keys, whose + they take over."""
+    before = {key: plus for plus, key in map(_plus_and_key, words)}
+    after = {_plus_and_key(word)[1] for word in overrides}
+    kept = [word for word in words if _plus_and_key(word)[1] not in after]
+    return kept + [before.get(_plus_and_key(word)[1], "") + word for word in overrides]
+
+
+def _plus_and_key(word: str) -> tuple[str, str]:
+    key = word.partition("=")[0].lstrip("+")
+    return word[: len(word) - len(word.lstrip("+"))], key
+
+
+def next_launch(sweep: SweepFolder, overrides: list[str]) -> str:
+    """The line of the launch that follows the search."""
+    typed = launch_overrides(sweep.run)
+    if not typed:
+        return f"next      launch the experiment with {one_line(shlex.join(overrides))}"
+    words = [word for word in typed if not _plus_and_key(word)[1].startswith(_OF_SEARCH) and word not in _ONCE]
+    return f"next      {one_line(shlex.join(['slurmopt', 'launch', *merged(words, overrides)]))}"
+
+
+def unanswered(sweep: SweepFolder, state: str) -> str | None:
+    """Why the search has no answer yet; None where it has ended."""
+    label = f"{sweep.name}/{sweep.id}"
+    if state == tuned.RUNNING:
+        return f"{label} has not ended: slurmopt status {label} --watch shows it, slurmopt wait {label} waits for it"
+    if state == tuned.STOPPED:
+        return f"{label} was ended before it had an answer; to go on: slurmopt retry {label}"
+    return None
+
+
 def value_of(config: Mapping[str, Any], key: str) -> Any:
     """The value of a dotted key; None where it is not there."""
-    value: Any = config
-    for name in key.split("."):
-        value = value.get(name) if isinstance(value, Mapping) else None
-    return value
+    *groups, name = key.split(".")
+    return _group(config, groups).get(name)
+
+
+def has(config: Mapping[str, Any], key: str) -> bool:
+    """Whether the config has the dotted key."""
+    *groups, name = key.split(".")
+    return name in _group(config, groups)
+
+
+def _group(config: Mapping[str, Any], names: list[str]) -> Mapping[str, Any]:
+    for name in names:
+        config = value if isinstance(value := config.get(name), Mapping) else {}
+    return config

@@ -35,6 +35,8 @@ class Trial:
     """The bytes that a rank can have; None where it is not known."""
     error: str | None = None
     """Why it did not run to its end."""
+    too_large: bool = False
+    """Whether that was for want of memory."""
 
     @property
     def fits(self) -> bool:
@@ -57,8 +59,10 @@ class Answer:
 
 
 def following(tried: Sequence[Trial], low: int, high: int, step: int) -> int | None:
-    """The size to try after those that were tried; None if they answer the question, or the least one does not fit.
-    Sizes are `low` plus multiples of `step`, up to `high`."""
+    """The size to try after those that were tried; None if they answer the question, if the least one does not fit, or
+    if one `failed`. Sizes are `low` plus multiples of `step`, up to `high`."""
+    if failed(tried) is not None:
+        return None
     sizes = {trial.size for trial in tried}
     good = sorted((trial for trial in tried if trial.fits), key=lambda trial: trial.size)
     if low not in sizes:
@@ -75,8 +79,15 @@ def following(tried: Sequence[Trial], low: int, high: int, step: int) -> int | N
     return size if size is not None and size not in sizes else None
 
 
+def failed(tried: Sequence[Trial]) -> Trial | None:
+    """A trial that failed, and not for want of memory: it tells nothing of sizes, and ends the search."""
+    return next((trial for trial in tried if trial.error is not None and not trial.too_large), None)
+
+
 def answer(tried: Sequence[Trial]) -> Answer | None:
-    """What the trials show; None if none fits."""
+    """What the trials show; None if none fits, or one failed by something else than memory."""
+    if failed(tried) is not None:
+        return None
     good = sorted((trial for trial in tried if trial.fits), key=lambda trial: trial.size)
     if not good:
         return None

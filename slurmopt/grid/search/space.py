@@ -66,9 +66,11 @@ class Search:
         return cls(**value)
 
 
-def check_tuned_axis(method: str, axes: Sequence[Axis]) -> None:
-    """Raises ConfigError unless there is one axis of batch sizes, or of numbers of workers."""
-    values = axes[0].values if len(axes) == 1 else None
+def check_tuned_axes(method: str, axes: Sequence[Axis]) -> None:
+    """Raises ConfigError unless there is one axis of batch sizes; or one of numbers of workers, and none or one of
+    prefetch factors and of pinned memory."""
+    own = [axis for axis in axes if method == BATCH_SIZE or not (is_prefetch(axis) or is_pinned(axis))]
+    values = own[0].values if len(own) == 1 else None
     least, example = (1, "batch_size=range(8,1025,8)") if method == BATCH_SIZE else (0, "num_workers=range(0,17)")
     if isinstance(values, Interval) and isinstance(values.start, int) and isinstance(values.end, int):
         is_valid = values.start >= least
@@ -77,8 +79,24 @@ def check_tuned_axis(method: str, axes: Sequence[Axis]) -> None:
     if not is_valid:
         raise ConfigError(
             f"{method} needs one axis of whole numbers; valid: {example}",
-            axes[0].keys[0] if axes else "sweep.search",
+            own[-1].keys[0] if own else "sweep.search",
         )
+    for is_such in (is_prefetch, is_pinned):
+        if len(such := [axis for axis in axes if method != BATCH_SIZE and is_such(axis)]) > 1:
+            raise ConfigError(f"{such[1].keys[0]} is the second of its kind; valid: one", such[0].keys[0])
+
+
+def is_prefetch(axis: Axis) -> bool:
+    """Whether its values are prefetch factors: null, which is torch's own and goes with 0 workers, and numbers."""
+    values = axis.values if isinstance(axis.values, (list, tuple)) else ()
+    numbers = [value for value in values if type(value) is int and value > 0]
+    return None in values and len(numbers) == len(values) - 1
+
+
+def is_pinned(axis: Axis) -> bool:
+    """Whether its values are true and false."""
+    values = axis.values if isinstance(axis.values, (list, tuple)) else ()
+    return sorted(map(str, values)) == ["False", "True"] and all(isinstance(value, bool) for value in values)
 
 
 def check(axes: Sequence[Axis]) -> None:

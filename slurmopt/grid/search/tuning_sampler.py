@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, IntDistribution
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState
 
 from slurmopt.config.sweep import BATCH_SIZE
-from slurmopt.grid.search import batch_size, loader_workers
+from slurmopt.grid.search import batch_size, loader_settings
+from slurmopt.grid.search.loader_settings import Setting, Space
+from slurmopt.grid.search.measured import measured
+from slurmopt.restart import causes
 
-_MEASURED = "measured"
-"""The attribute of a trial with its metrics."""
+_MEASURED, _CAUSE = "measured", "cause"
+"""The attributes of a trial with its metrics, and with why it failed."""
 _ENDED = (TrialState.COMPLETE, TrialState.FAIL)
 
 
 class Following(optuna.samplers.BaseSampler):
-    """Suggests the value that the search wants to see next."""
+    """Suggests the values that the search wants to see next."""
 
     def __init__(self, method: str) -> None:
         self._method = method
@@ -34,38 +38,84 @@ class Following(optuna.samplers.BaseSampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        assert isinstance(param_distribution, IntDistribution)
-        value = _following(self._method, study.get_trials(deepcopy=False), param_distribution)
-        return param_distribution.low if value is None else value
+        trials = study.get_trials(deepcopy=False)
+        if self._method == BATCH_SIZE:
+            assert isinstance(param_distribution, IntDistribution)
+            size = _following_size(trials, param_distribution)
+            return param_distribution.low if size is None else size
+        # The first axis is sampled first: what the others can be is known then.
+        axes = {**_axes(trials), **trial.distributions, param_name: param_distribution}
+        setting = _following_setting(trials, axes)
+        return getattr(setting or Setting(workers=_space(axes).low), _role(param_distribution))
 
 
 def is_answered(method: str, trials: Sequence[FrozenTrial]) -> bool:
     """Whether no further value would tell more. A trial that is under way may."""
     trials = [trial for trial in trials if trial.params]
-    values = next((each for trial in trials for each in trial.distributions.values()), None)
-    if not isinstance(values, IntDistribution) or any(trial.state == TrialState.RUNNING for trial in trials):
+    axes = _axes(trials)
+    if not axes or any(trial.state == TrialState.RUNNING for trial in trials):
         return False
-    return _following(method, trials, values) is None
-
-
-def _following(method: str, trials: Sequence[FrozenTrial], values: IntDistribution) -> int | None:
-    ended = [trial for trial in trials if trial.state in _ENDED and trial.params]
     if method == BATCH_SIZE:
-        return batch_size.following([_size(trial) for trial in ended], values.low, values.high, values.step)
-    return loader_workers.following([_workers(trial) for trial in ended], values.low, values.high)
+        (sizes,) = axes.values()
+        return isinstance(sizes, IntDistribution) and _following_size(trials, sizes) is None
+    return _following_setting(trials, axes) is None
+
+
+def _axes(trials: Sequence[FrozenTrial]) -> Mapping[str, BaseDistribution]:
+    """Those of the trial that has most of them: one that was just asked for has only the first."""
+    return max((trial.distributions for trial in trials), key=len, default={})
+
+
+def _following_size(trials: Sequence[FrozenTrial], sizes: IntDistribution) -> int | None:
+    return batch_size.following([_size(trial) for trial in _ended(trials)], sizes.low, sizes.high, sizes.step)
+
+
+def _following_setting(trials: Sequence[FrozenTrial], axes: Mapping[str, BaseDistribution]) -> Setting | None:
+    return loader_settings.following([_loader(trial) for trial in _ended(trials)], _space(axes))
+
+
+def _ended(trials: Sequence[FrozenTrial]) -> list[FrozenTrial]:
+    return [trial for trial in trials if trial.state in _ENDED and trial.params]
 
 
 def _size(trial: FrozenTrial) -> batch_size.Trial:
     (size,) = trial.params.values()
-    if trial.state != TrialState.COMPLETE:
-        return batch_size.Trial(size=int(size), error="failed")
-    measured = trial.user_attrs.get(_MEASURED) or {}
-    memory, limit = measured.get(batch_size.MEMORY), measured.get(batch_size.LIMIT)
-    return batch_size.Trial(size=int(size), rate=trial.value, memory=memory, limit=limit)
+    metrics = measured(trial.user_attrs.get(_MEASURED) or {})
+    if trial.state != TrialState.COMPLETE or not metrics.get(batch_size.RATE):
+        return batch_size.Trial(
+            size=int(size), error="failed", too_large=trial.user_attrs.get(_CAUSE) in causes.OF_MEMORY
+        )
+    memory, limit = metrics.get(batch_size.MEMORY), metrics.get(batch_size.LIMIT)
+    return batch_size.Trial(size=int(size), rate=metrics[batch_size.RATE], memory=memory, limit=limit)
 
 
-def _workers(trial: FrozenTrial) -> loader_workers.Trial:
-    (workers,) = trial.params.values()
-    if trial.state != TrialState.COMPLETE:
-        return loader_workers.Trial(workers=int(workers), error="failed")
-    return loader_workers.trial_of(int(workers), trial.user_attrs.get(_MEASURED) or {})
+def _loader(trial: FrozenTrial) -> loader_settings.Trial:
+    setting = _setting(trial)
+    metrics = measured(trial.user_attrs.get(_MEASURED) or {})
+    if trial.state != TrialState.COMPLETE or not metrics.get(loader_settings.RATE):
+        return loader_settings.Trial(**asdict(setting), error="failed")
+    return loader_settings.trial_of(setting, metrics)
+
+
+def _setting(trial: FrozenTrial) -> Setting:
+    values = {_role(axis): trial.params[name] for name, axis in trial.distributions.items()}
+    return Setting(**values)
+
+
+def _role(axis: BaseDistribution) -> str:
+    """Which field of a Setting the axis is."""
+    if isinstance(axis, IntDistribution):
+        return "workers"
+    assert isinstance(axis, CategoricalDistribution)
+    return "pinned" if all(isinstance(choice, bool) for choice in axis.choices) else "prefetch"
+
+
+def _space(axes: Mapping[str, BaseDistribution]) -> Space:
+    by_role = {_role(axis): axis for axis in axes.values()}
+    workers, prefetch = by_role["workers"], by_role.get("prefetch")
+    assert isinstance(workers, IntDistribution)
+    choices = prefetch.choices if isinstance(prefetch, CategoricalDistribution) else ()
+    factors = tuple(sorted(choice for choice in choices if isinstance(choice, int)))
+    pins = by_role.get("pinned")
+    pinned = bool(pins.choices[0]) if isinstance(pins, CategoricalDistribution) else True
+    return Space(low=workers.low, high=workers.high, prefetch=factors, pinned=pinned, pins=pins is not None)

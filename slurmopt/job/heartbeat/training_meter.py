@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from slurmopt.job.heartbeat import torch_memory
@@ -22,6 +23,8 @@ class TrainingMeter:
         """`activity`: what the process does now."""
         self.clock = ActivityClock(activity)
         self.counters = Counters()
+        self.at_step: Callable[[], None] | None = None
+        """Called after each step, without a lock held, in the training's thread."""
         self.metrics = PendingMetrics({name: self.counters.add for name in COUNTED})
         self._ddp = DdpTimings()
         self._read_ddp = self._read_memory = float("-inf")

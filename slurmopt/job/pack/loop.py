@@ -25,6 +25,7 @@ from slurmopt.job.pack.process.fork import Order, fork_rank
 from slurmopt.job.pack.process.fresh import Imported
 from slurmopt.job.pack.process.shares import Share
 from slurmopt.job.pack.running import Running
+from slurmopt.job.pack.step import Step
 from slurmopt.job.point_end import OVERTAKEN, End
 from slurmopt.job.rendezvous.ports import free_port
 from slurmopt.job.supervisor.attempt_end import say
@@ -134,7 +135,8 @@ class Loop:
                 return
             attempt = self._attempts.begin(folder)
             self._journal.start(point, attempt)
-            self._start_ranks(Running(point, folder, attempt, self._free[0], self._port(), self._pack.ranks))
+            kind = Step if self._pack.srun else Running
+            self._start_ranks(kind(point, folder, attempt, self._free[0], self._port(), self._pack.ranks))
         except OSError as error:
             self._cannot(point, attempt, error)
         except SlurmoptError as error:  # its config
@@ -157,8 +159,11 @@ class Loop:
         self._free.remove(running.place)
         self._running.append(running)
         try:
-            for rank in range(running.ranks):
-                running.take(rank, fork_rank(self._order(running, rank, share, words)))
+            if isinstance(running, Step):
+                running.start(self._pack, self._own_words(running))
+            else:
+                for rank in range(running.ranks):
+                    running.take(rank, fork_rank(self._order(running, rank, share, words)))
         except OSError as error:  # no process is left: those that have started cannot do without the others
             running.trouble = one_line(f"cannot start rank {len(running.children)}: {error.strerror}")
             running.end(causes.INFRASTRUCTURE, running.trouble)
@@ -166,26 +171,28 @@ class Loop:
                 self._has_ended(running)
 
     def _order(self, running: Running, rank: int, share: Share, words: dict[str, str]) -> Order:
-        folder, point = running.run, running.point
-        own = {
-            run.FOLDER: str(folder.path),
-            RECORDS: str(folder.kept),
-            run.ATTEMPT: str(running.attempt),
-            "SLURMOPT_CONFIG": str(folder.config),
-            "SLURMOPT_POINT": str(point),
-            "SLURMOPT_SWEEP": str(self._pack.sweep.path),
-        }
+        of_rank = shares.rank_words(rank, running.ranks, running.port, os.environ)
         return Order(
-            folder=folder,
-            point=point,
+            folder=running.run,
+            point=running.point,
             attempt=running.attempt,
             rank=rank,
             words=self._pack.words,
-            environment=words | shares.rank_words(rank, running.ranks, running.port, os.environ) | own,
+            environment=words | of_rank | self._own_words(running),
             share=share,
             imported=self._imported,
             source=self._source,
         )
+
+    def _own_words(self, running: Running) -> dict[str, str]:
+        return {
+            run.FOLDER: str(running.run.path),
+            RECORDS: str(running.run.kept),
+            run.ATTEMPT: str(running.attempt),
+            "SLURMOPT_CONFIG": str(running.run.config),
+            "SLURMOPT_POINT": str(running.point),
+            "SLURMOPT_SWEEP": str(self._pack.sweep.path),
+        }
 
     # ---- ending ------------------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slurmopt.grid.point_ranges import Ranges
@@ -32,6 +32,8 @@ class Pack:
     ranks: int
     """Ranks of each point."""
     policy: Policy
+    srun: list[str]
+    """The options of srun for the job step of each point, on all nodes; none where its ranks run on this node."""
     memory: int | None
     """Bytes that one point may use; None for no limit."""
     deadline: float
@@ -61,6 +63,9 @@ def read(argv: list[str], environ: Mapping[str, str] = os.environ) -> Pack:
     words = [*rest, *argv[at:]]
     sweep = SweepFolder(Path(options.sweep).absolute())
     task = int(environ.get("SLURM_ARRAY_TASK_ID") or 0)
+    call = parse([str(sweep.task(options.submission, task).path), *words])
+    if options.srun:  # each rank of a point does that on its own node
+        call = replace(call, health=None, stage=None, monitor=None)
     points: Ranges = options.points
     if not options.search:
         points = points.slice(task * options.per_task, (task + 1) * options.per_task)
@@ -73,11 +78,12 @@ def read(argv: list[str], environ: Mapping[str, str] = os.environ) -> Pack:
         side_by_side=options.side_by_side,
         ranks=options.ranks,
         policy=options.policy,
+        srun=options.srun,
         memory=options.memory,
         deadline=options.deadline,
         job=slurm_job(environ) or f"local-{os.getppid()}",
         nodes=environ.get("SLURM_JOB_NODELIST") or os.uname().nodename,
-        call=parse([str(sweep.task(options.submission, task).path), *words]),
+        call=call,
         words=words,
     )
 
@@ -93,6 +99,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--side-by-side", type=_positive, default=1, help="number of points that run at the same time")
     parser.add_argument("--ranks", type=_positive, default=1, help="ranks of each point")
     parser.add_argument("--policy", type=from_word, default=Policy(), metavar="JSON", help="the restart policy")
+    parser.add_argument("--srun", action="append", default=[], metavar="OPTION", help="each point is a step of srun's")
     parser.add_argument("--memory", type=_positive, metavar="BYTES", help="memory limit of each point")
     parser.add_argument("--deadline", type=float, default=0.0, help="timeout of a save in seconds")
     parser.add_argument("--search", action="store_true", help="the array tasks share all points")

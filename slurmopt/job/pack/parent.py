@@ -25,6 +25,7 @@ from slurmopt.job.pack.points.fixed import FixedPoints
 from slurmopt.job.pack.points.ownership import Ownership
 from slurmopt.job.pack.process import shares
 from slurmopt.job.pack.process.fork import leave
+from slurmopt.job.pack.process.fresh import Imported
 from slurmopt.job.pack.process.gpus import breaks_forks, check_gpus
 from slurmopt.job.pack.process.imports import import_all
 from slurmopt.job.sinks import of_pack
@@ -96,7 +97,7 @@ def _loop(pack: Pack, attempt: int, facts: RankFacts, live: HeartbeatWriter) -> 
     places = shares.shares(pack.side_by_side, os.sched_getaffinity(0), os.environ)
     words = [shares.words(place, pack.ranks, os.environ) for place in places]
     os.environ.setdefault("OMP_NUM_THREADS", words[0].get("OMP_NUM_THREADS", "1"))
-    imported = import_all(pack, points)
+    imported = Imported() if pack.srun else import_all(pack, points)
     imported.breaks_forks = breaks_forks()
     if imported.cuda:  # and checks its own GPU
         say("an import has initialised CUDA: each point starts a Python of its own, which takes seconds")

@@ -80,14 +80,15 @@ def answer(asked: Question, configuration: str = "") -> bytes:
     return _HEAD.pack(len(body), asked.kind) + body
 
 
-def configuration(path: Path, start: float, seconds: float) -> str:
-    """Has a process record from `start` (seconds since the epoch) for `seconds`, and write `trace_file(path, pid)`. A
-    number of iterations would not do: most processes do not count them."""
+def configuration(path: Path, start: float, seconds: float, shapes: bool) -> str:
+    """Has a process record from `start` (seconds since the epoch) for `seconds`, and write `trace_file(path, pid)`,
+    with `shapes` of the inputs of operators. A number of iterations would not do: most processes do not count them."""
     lines = {
         "ACTIVITIES_LOG_FILE": path,
         "PROFILE_START_TIME": round(start * 1000),
         "ACTIVITIES_DURATION_MSECS": max(1, round(seconds * 1000)),
         "ACTIVITIES_WARMUP_PERIOD_SECS": WARM_UP,
+        **({"PROFILE_REPORT_INPUT_SHAPES": "true"} if shapes else {}),
     }
     return "".join(f"{name}={value}\n" for name, value in lines.items())
 

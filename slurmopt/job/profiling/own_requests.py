@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from slurmopt import log
 from slurmopt.config.profile import Automatic
@@ -17,6 +18,9 @@ from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.traced_ranks import WITHOUT_STEPS, chosen, ranks_of, seconds_of
 from slurmopt.units import human_bytes
 
+if TYPE_CHECKING:
+    from slurmopt.job.profiling.new_findings import NewFindings
+
 _TRAINING = ("running", "input")
 """The activities in which steps are made."""
 
@@ -27,6 +31,11 @@ class OwnRequests:
     def __init__(self, run: RunFolder, attempt: int, options: Automatic, now: Callable[[], Heartbeat]) -> None:
         self._run, self._attempt, self._options, self._now = run, attempt, options, now
         self._triggers = Triggers(options, time.monotonic())
+        self._findings: NewFindings | None = None
+        if options.findings:
+            from slurmopt.job.profiling.new_findings import NewFindings  # its rules are only loaded for that
+
+            self._findings = NewFindings(run, attempt)
         self._is_over = False
         self._latest: Capture | None = None
 
@@ -40,7 +49,12 @@ class OwnRequests:
             return
         self._latest = None
         seconds = sum(beat.spent.get(activity, 0.0) for activity in _TRAINING)
-        reason = self._triggers.look(beat.counted.get("steps", 0.0), seconds, time.monotonic())
+        now = time.monotonic()
+        reason = self._triggers.look(beat.counted.get("steps", 0.0), seconds, now)
+        if reason is None and self._findings is not None and self._triggers.may_trigger(now):
+            reason = self._findings.look(self._heartbeats(), beat.node, now)
+            if reason is not None:
+                self._triggers.triggered(now)
         if reason is not None:
             try:
                 self._ask(reason)

@@ -25,11 +25,12 @@ from slurmopt.job.profiling import kineto
 from slurmopt.job.profiling.askers import Askers, OneProcess
 from slurmopt.job.profiling.export import Export, ExportError
 from slurmopt.run_folder import captures
-from slurmopt.run_folder.captures import Capture
+from slurmopt.run_folder.captures import MEMORY, Capture
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.run_folder.process import started_at
 
 if TYPE_CHECKING:
+    from slurmopt.job.memory.stored import MemoryRequests
     from slurmopt.job.profiling.own_requests import OwnRequests
 
 NSYS = "NSYS_PROFILING_SESSION_ID"
@@ -41,6 +42,7 @@ _PLAIN = re.compile(rb"[A-Za-z0-9_./+-]+")
 _PREFIX = "slurmopt-trace-"
 _TOO_LATE = 60.0
 """Seconds after its start from which a request counts as that of an earlier process."""
+_ONLY_FUNCTIONS = "the memory of a function (task._target_) can be recorded, not that of a command"
 _LAST_SECONDS = 5.0
 """For traces that are being stored when the rank ends."""
 
@@ -48,9 +50,18 @@ _LAST_SECONDS = 5.0
 class Tracing:
     """Answers the processes of one rank, or of one node, until `close`."""
 
-    def __init__(self, run: RunFolder, attempt: int, node: str, askers: Askers, own: OwnRequests | None = None) -> None:
-        """Raises OSError if there is no place for a socket. `own`: asks for traces unasked."""
-        self._own = own
+    def __init__(
+        self,
+        run: RunFolder,
+        attempt: int,
+        node: str,
+        askers: Askers,
+        own: OwnRequests | None = None,
+        memory: MemoryRequests | None = None,
+    ) -> None:
+        """Raises OSError if there is no place for a socket. `own`: asks for traces unasked. `memory`: records that of
+        this process; None where a command runs."""
+        self._own, self._memory = own, memory
         self._run, self._attempt, self._node, self._askers = run, attempt, node, askers
         self._pid = os.getpid()
         self._traces, self.folder = _folders()
@@ -122,6 +133,11 @@ class Tracing:
         if (capture.name, rank) in self._asked:
             return self._again(capture, rank)
         self._asked[capture.name, rank] = None
+        if capture.kind == MEMORY:
+            self._note(
+                capture, rank, {"error": _ONLY_FUNCTIONS} if self._memory is None else self._memory.begin(capture)
+            )
+            return ""
         if self._askers.is_under_nsys(pid):
             self._note(capture, rank, {"error": "Nsight Systems traces it already, and CUPTI has one subscriber"})
             return ""
@@ -140,14 +156,14 @@ class Tracing:
         )
         self._exports[thread] = export
         thread.start()
-        return kineto.configuration(path, start, capture.seconds)
+        return kineto.configuration(path, start, capture.seconds, capture.shapes is True)
 
     def _again(self, capture: Capture, rank: int) -> str:
         """The configuration for a process that is free although its trace is due; mostly there is nothing to do."""
         export = self._asked[capture.name, rank]
         if export is None or not export.begin_again():
             return ""
-        return kineto.configuration(export.path, export.start, capture.seconds)
+        return kineto.configuration(export.path, export.start, capture.seconds, capture.shapes is True)
 
     def _export(self, capture: Capture, rank: int, export: Export) -> None:
         try:
@@ -216,10 +232,11 @@ def traced(
     command: list[str] | None = None,
     enabled: bool = True,
     own: OwnRequests | None = None,
+    memory: MemoryRequests | None = None,
 ) -> Iterator[None]:
     """Lets `slurmopt profile`, and `own`, trace this process, or the processes of `command`, during the block. Without
     that the training runs as well."""
-    tracing = _start(run, attempt, facts, command, own) if enabled and not _has_profiler(command) else None
+    tracing = _start(run, attempt, facts, command, own, memory) if enabled and not _has_profiler(command) else None
     try:
         yield
     finally:
@@ -233,11 +250,16 @@ def _has_profiler(command: list[str] | None) -> bool:
 
 
 def _start(
-    run: RunFolder, attempt: int, facts: RankFacts, command: list[str] | None, own: OwnRequests | None
+    run: RunFolder,
+    attempt: int,
+    facts: RankFacts,
+    command: list[str] | None,
+    own: OwnRequests | None,
+    memory: MemoryRequests | None,
 ) -> Tracing | None:
     askers = Askers(facts.rank) if command is not None else OneProcess(facts.rank)
     try:
-        tracing = Tracing(run, attempt, facts.node, askers, own)
+        tracing = Tracing(run, attempt, facts.node, askers, own, memory)
     except OSError as error:
         log.warning(f"slurmopt profile cannot trace rank {facts.rank}: {error}")
         return None

@@ -59,18 +59,31 @@ class Triggers:
         return statistics.median(list(self._windows)[-_IN_A_ROW:])
 
     def _reason(self, steps: float, now: float) -> str | None:
-        settled = len(self._windows) >= _SETTLED
+        settled = self._settled
         if not self._healthy and (settled or (not steps and now - self._began >= _WITHOUT_STEPS)):
             self._healthy, self._scheduled = True, now
             return HEALTHY
         if self._options.every is not None and now - self._scheduled >= self._options.every:
             self._scheduled = now
             return SCHEDULE
-        if settled and self._healthy and now - self._triggered >= self._options.cooldown:
+        if self.may_trigger(now):
             reason = SLOW if self._is_slow() else BELOW if self._is_below() else None
-            self._triggered = now if reason is not None else self._triggered
+            if reason is not None:
+                self.triggered(now)
             return reason
         return None
+
+    def may_trigger(self, now: float) -> bool:
+        """Whether there is a healthy trace to compare with, and the pause after the last trigger is over."""
+        return self._settled and self._healthy and now - self._triggered >= self._options.cooldown
+
+    def triggered(self, now: float) -> None:
+        """Something about the training is a reason for a trace: the pause begins."""
+        self._triggered = now
+
+    @property
+    def _settled(self) -> bool:
+        return len(self._windows) >= _SETTLED
 
     def _is_slow(self) -> bool:
         before, last = list(self._windows)[:-_IN_A_ROW], list(self._windows)[-_IN_A_ROW:]

@@ -80,6 +80,8 @@ def progress(
     if judge is not None:
         metrics = {name: number(name, value) for name, value in metrics.items()}
     reports.report(int(step), None if total is None else int(total), metrics)
+    if (at_step := reports.meter.at_step) is not None:
+        at_step()
     if judge is not None and judge(int(step), total, metrics):
         raise Pruned(f"given up at step {step}: other trials did better")
 

@@ -43,12 +43,28 @@ class FunctionTask:
             self._live.enter("running")
             if self._facts.rank == 0:
                 environment_info.note(self._call.folder, self._attempt, self._facts)
+            self._record_allocations()
             return failures.finished(_storable(function(config)))
         except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - the boundary to the user's code
+            self._note_out_of_memory(error)
             outcome = failures.outcome_of(error)
             if outcome.outcome not in (FINISHED, REQUEUE):
                 print(outcome.traceback or outcome.error, file=sys.stderr)
             return outcome
+
+    def _record_allocations(self) -> None:
+        if self._call.automatic is not None and self._call.automatic.allocations:
+            from slurmopt.job.memory import history
+
+            history.keep(importlib.import_module("torch"))
+
+    def _note_out_of_memory(self, error: BaseException) -> None:
+        """Records what is on the GPU if the error says that it is full."""
+        torch = sys.modules.get("torch")
+        if torch is not None and isinstance(error, torch.OutOfMemoryError):
+            from slurmopt.job.memory.stored import note_out_of_memory
+
+            note_out_of_memory(self._call.folder, self._attempt, self._facts, error)
 
     def _alone_without_torch(self) -> bool:
         """Whether torch need not be imported: a point of a sweep with one rank, whose module does not import it, starts

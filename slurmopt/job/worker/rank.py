@@ -45,6 +45,7 @@ from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.outcome import FINISHED, REQUEUE, USER_ERROR, Outcome
 
 if TYPE_CHECKING:
+    from slurmopt.job.memory.stored import MemoryRequests
     from slurmopt.job.profiling.own_requests import OwnRequests
 
 UNPREPARED = (SlurmoptError, OSError, ImportError)
@@ -165,7 +166,7 @@ def run_rank(argv: list[str]) -> Outcome:
             call = replace(call, stage=None)
         live.name_gpus()  # not for packed points, which take milliseconds
         own = _own_requests(call, attempt, facts, live)
-        with traced(call.folder, attempt, facts, call.command, call.profile, own):
+        with traced(call.folder, attempt, facts, call.command, call.profile, own, _memory(call, facts, live)):
             return run_task(call, attempt, facts, live)
 
 
@@ -283,6 +284,14 @@ def _own_requests(call: RankArgs, attempt: int, facts: RankFacts, live: Heartbea
     from slurmopt.job.profiling.own_requests import OwnRequests
 
     return OwnRequests(call.folder, attempt, call.automatic, live.measured)
+
+
+def _memory(call: RankArgs, facts: RankFacts, live: HeartbeatWriter) -> MemoryRequests | None:
+    if call.function is None or not call.profile:
+        return None
+    from slurmopt.job.memory.stored import MemoryRequests
+
+    return MemoryRequests(call.folder, facts, live.meter)
 
 
 def _launches(call: RankArgs) -> int:

@@ -25,8 +25,7 @@ def join(sweep: SweepFolder, number: int) -> None:
         from slurmopt.grid import points_file
 
         trial = Study(sweep).trial(number)
-        (value,) = suggest(points_file.load(sweep.points_file).axes, trial).values()
-        current_run.judge_by(tuning_judge(search, value))
+        current_run.judge_by(tuning_judge(search, suggest(points_file.load(sweep.points_file).axes, trial)))
 
 
 class Judge:

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     import optuna
 
 
-WORKER, ERROR, PRUNED, MEASURED = "worker", "error", "pruned", "measured"
-"""Attributes of a trial: who runs it, why it counts as failed, the step at which it was given up, its metrics."""
+WORKER, ERROR, CAUSE, PRUNED, MEASURED = "worker", "error", "cause", "pruned", "measured"
+"""Attributes of a trial: who runs it, why it counts as failed and the word for that, the step at which it was given up,
+its metrics."""
 
 
 class Study:
@@ -97,6 +98,7 @@ class Study:
             study.tell(end.point, value)
             return
         self._storage.set_trial_user_attr(trial_id, ERROR, value)
+        self._storage.set_trial_user_attr(trial_id, CAUSE, end.cause)
         study.tell(end.point, state=TrialState.FAIL)
         if end.outcome == FINISHED:  # nothing else says so
             say(f"trial {end.point} counts as failed: {value}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -10,7 +11,7 @@ from typing import Any, Protocol
 
 from slurmopt.config.sweep import BATCH_SIZE
 from slurmopt.errors import Pruned
-from slurmopt.grid.search import loader_workers
+from slurmopt.grid.search import loader_settings
 from slurmopt.grid.search.batch_size import LIMIT, MEMORY, RATE
 from slurmopt.grid.search.space import Search
 from slurmopt.job.facts.rank_facts import rank_facts
@@ -35,10 +36,11 @@ class _Measure(Protocol):
         """They have ended; returns metrics."""
 
 
-def tuning_judge(search: Search, value: int) -> TuningJudge:
-    """The judge of a trial with this value."""
+def tuning_judge(search: Search, values: Mapping[str, Any]) -> TuningJudge:
+    """The judge of a trial with these values."""
     if search.method == BATCH_SIZE:
-        return TuningJudge(search.steps, _Memory(), size=value)
+        (size,) = values.values()
+        return TuningJudge(search.steps, _Memory(), size=size)
     return TuningJudge(search.steps, _Input())
 
 
@@ -73,10 +75,11 @@ class TuningJudge:
 
     def _add(self, metrics: Mapping[str, float]) -> None:
         for name, value in (("steps", 1.0), (TOKENS, metrics.get(TOKENS, 0.0)), (SAMPLES, metrics.get(SAMPLES, 0.0))):
-            self._work[name] = self._work.get(name, 0.0) + value
+            if 0 <= value < math.inf:  # as the counters leave out what is no amount
+                self._work[name] = self._work.get(name, 0.0) + value
 
     def _rate(self, seconds: float) -> float:
-        work = self._work[TOKENS] or self._work[SAMPLES] or self._work["steps"] * self._size
+        work = self._work.get(TOKENS) or self._work.get(SAMPLES) or self._work["steps"] * self._size
         return work / max(seconds, 1e-9)
 
 
@@ -100,15 +103,15 @@ class _Input:
     def end(self, steps: float, seconds: float) -> dict[str, float]:
         now = _spent_on_input()
         spent = {name: value - self._before.get(name, 0.0) for name, value in now.items()}
-        found = {loader_workers.CPUS: float(usable_cpus())}
+        found = {loader_settings.CPUS: float(usable_cpus()), loader_settings.GPU: float(_cuda() is not None)}
         if INPUT in spent:
             wait = spent[INPUT] / steps
-            found |= {loader_workers.WAIT: wait, loader_workers.STEP: max(0.0, seconds / steps - wait)}
+            found |= {loader_settings.WAIT: wait, loader_settings.STEP: max(0.0, seconds / steps - wait)}
         if spent.get(BATCH_COSTS.batches):
             per_step = 1 / steps  # a step may take several batches
             fetch, collate = spent[BATCH_COSTS.fetch], spent[BATCH_COSTS.collate]
-            found[loader_workers.SERVICE] = (fetch + collate) * per_step
-            found[loader_workers.COMPUTED] = (spent[BATCH_COSTS.fetch_cpu] + collate) * per_step
+            found[loader_settings.SERVICE] = (fetch + collate) * per_step
+            found[loader_settings.COMPUTED] = (spent[BATCH_COSTS.fetch_cpu] + collate) * per_step
         return found
 
 
@@ -140,7 +143,9 @@ def _memory() -> dict[str, float]:
         return _host_memory()
     free, total = cuda.mem_get_info()
     others = max(0, total - free - cuda.memory_reserved())  # the context, NCCL's buffers, other processes
-    return {MEMORY: float(cuda.max_memory_reserved()), LIMIT: float(total - others)}
+    # What the training allows itself by set_per_process_memory_fraction; to read it came with torch 2.8.
+    allowed = total * getattr(cuda, "get_per_process_memory_fraction", lambda: 1.0)()
+    return {MEMORY: float(cuda.max_memory_reserved()), LIMIT: float(min(total - others, allowed))}
 
 
 def _host_memory() -> dict[str, float]:

@@ -66,6 +66,10 @@ class RankEvidence:
     """DDP's timing, seconds of each step: forward and backward without waiting for other ranks."""
     exposed: float | None = None
     """The same: communication that no computation hides."""
+    memory_points: Points = ()
+    """Main memory (PSS) of its process, over time."""
+    workers_points: Points = ()
+    """The same of the processes below it."""
 
     def seconds(self, *activities: str) -> float:
         return sum(self.spent.get(activity, 0.0) for activity in activities)

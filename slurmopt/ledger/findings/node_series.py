@@ -54,7 +54,7 @@ class NodeSeries:
             means=means,
             peaks=peaks,
             absent=self._absent("node"),
-            memory_points=self._points("node.memory"),
+            memory_points=self.points("node.memory"),
         )
 
     def _sustained_reads(self, means: Mapping[str, float]) -> dict[str, float]:
@@ -91,7 +91,7 @@ class NodeSeries:
             means=means,
             peaks=peaks,
             absent=self._absent(f"gpu{index}"),
-            memory_points=self._points(f"gpu{index}.memory"),
+            memory_points=self.points(f"gpu{index}.memory"),
         )
 
     def indexes(self, names: Any) -> tuple[int, ...]:
@@ -186,7 +186,8 @@ class NodeSeries:
             name.rpartition(".")[2]: why for name, why in self._series.absent.items() if name.rpartition(".")[0] == part
         }
 
-    def _points(self, column: str) -> Points:
+    def points(self, column: str) -> Points:
+        """The measured values of a column while steps were made."""
         values = self._series.values.get(column, ())
         rows = zip(self._series.times, values, self._inside, strict=False)
         return _thinned([(time, value) for time, value, inside in rows if inside and value is not None])

@@ -20,6 +20,7 @@ _MOST = {
     "cpu": 1e5, "cpu_quota_throttled": _SHARE, "others": 1e5, "steps": 1e6, "sm": _SHARE, "tensor": _SHARE,
     "dram": _SHARE, "occupancy": _SHARE, "fp64": _SHARE, "fp32": _SHARE, "fp16": _SHARE, "share": _SHARE,
     "ddp_forward": 1e5, "ddp_backward": 1e5, "ddp_exposed": 1e5,
+    "loader_fetch": 1e5, "loader_fetch_cpu": 1e5, "loader_collate": 1e5, "loader_copy": 1e5,
 }  # fmt: skip
 """Name after the last dot → the largest value, in the unit of docs/metrics.md."""
 _LEAST = {"margin": -200.0}

@@ -91,6 +91,8 @@ def _rank(record: RankRecord, beat: Heartbeat | None, node: NodeSeries | None, l
         steps_per_second=rate,
         compute=plausible.timing(compute, length),
         exposed=plausible.timing(exposed, length),
+        memory_points=() if node is None else node.points(f"rank{record.rank}.memory"),
+        workers_points=() if node is None else node.points(f"rank{record.rank}.workers_memory"),
     )
 
 

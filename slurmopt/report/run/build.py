@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from slurmopt.errors import one_line
+from slurmopt.gpu_peaks import dense_bf16_tflops
 from slurmopt.ledger.buckets import COMPUTE
-from slurmopt.ledger.gpu_peaks import dense_bf16_tflops
 from slurmopt.ledger.ledger import Account, AttemptLedger, Ledger
 from slurmopt.ledger.record import AttemptRecord
 from slurmopt.report.gather import gather

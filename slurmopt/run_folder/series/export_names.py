@@ -129,8 +129,16 @@ RANK: dict[str, Measurement] = {
     ),
     "tokens": Measurement("slurmopt_rank_tokens_per_second", "Tokens per second"),
     "samples": Measurement("slurmopt_rank_samples_per_second", "Samples per second"),
+    "memory": Measurement("slurmopt_rank_memory_bytes", "Main memory of the rank, PSS"),
+    "workers_memory": Measurement(
+        "slurmopt_rank_workers_memory_bytes", "Main memory of the processes below the rank, PSS"
+    ),
     "ddp_backward": Measurement("slurmopt_rank_ddp_backward_seconds", "Backward pass of a step, as DDP measures it"),
     "ddp_exposed": Measurement("slurmopt_rank_ddp_exposed_seconds", "Communication of a step that overlaps nothing"),
+    "loader_fetch": Measurement("slurmopt_rank_loader_fetch_seconds", "What a batch takes a worker in the dataset"),
+    "loader_fetch_cpu": Measurement("slurmopt_rank_loader_fetch_cpu_seconds", "The part of that on a CPU"),
+    "loader_collate": Measurement("slurmopt_rank_loader_collate_seconds", "What a batch takes a worker in collate"),
+    "loader_copy": Measurement("slurmopt_rank_loader_copy_seconds", "The copy of a batch to the GPU"),
 }
 """Of columns rankR.X, by X. The label `rank` is R."""
 

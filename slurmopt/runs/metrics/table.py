@@ -26,7 +26,7 @@ _UNITS = {
     "cores": ("cpu",),
     "tokens/s": ("tokens",),
     "samples/s": ("samples",),
-    "s": ("ddp_backward", "ddp_exposed"),
+    "s": ("ddp_backward", "ddp_exposed", "loader_fetch", "loader_fetch_cpu", "loader_collate", "loader_copy"),
     "bytes": ("memory", "memory_peak", "page_cache", "charged_peak"),
     "bytes/s": (
         *("rx", "tx", "pcie_rx", "pcie_tx", "nvlink_rx", "nvlink_tx"),

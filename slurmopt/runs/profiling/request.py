@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from contextlib import suppress
@@ -11,7 +12,7 @@ from slurmopt.config.profile import Profile
 from slurmopt.errors import InputError, RunError, one_line
 from slurmopt.run_folder import captures
 from slurmopt.run_folder.access.open_folders import held
-from slurmopt.run_folder.captures import NOTICE, Capture
+from slurmopt.run_folder.captures import MEMORY, NOTICE, TRACE, Capture
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int
 from slurmopt.run_folder.layout import RunFolder
@@ -22,18 +23,21 @@ from slurmopt.runs.status.progress import read
 from slurmopt.runs.status.query import Status, gather
 from slurmopt.units import byte_count, human_bytes, human_seconds
 
+_SLOWER_FOR_MEMORY = 4.0
+"""How much longer a step may take while its memory is recorded."""
 _SAME_CLOCK = 1.0
 """Seconds up to which two clocks count as equal: a heartbeat gets its time before it is written."""
 
 
-def running(run: RunFolder) -> tuple[Status, int]:
-    """The status of a run that can be traced, and the number of its attempt. Raises RunError."""
+def running(run: RunFolder, kind: str = TRACE) -> tuple[Status, int]:
+    """The status of a run that can be asked for captures of a kind, and the number of its attempt. Raises RunError."""
     refuse_others(run)
     (status,), _ = gather([run], fresh=True)
     attempt = status.journal.attempt
     if not status.alive:
         detail = f" ({status.detail})" if status.detail else ""
-        raise RunError(f"profile: {status.label} has ended: {status.state}{detail}; only a running run can be traced")
+        why = "traced" if kind == TRACE else "asked; --stored shows the record of one that has ended"
+        raise RunError(f"profile: {status.label} has ended: {status.state}{detail}; only a running run can be {why}")
     if attempt is None or status.state in ("pending", "requeued"):
         raise RunError(f"profile: {status.label} does not run yet: it is {status.state}")
     group = stored_config.group(run, "profile")
@@ -54,24 +58,25 @@ def attempt_ranks(run: RunFolder, attempt: int) -> Ranks:
 
 
 def ask(
-    status: Status, attempt: int, words: list[str], steps: int | None, seconds: float | None
+    status: Status,
+    attempt: int,
+    words: list[str],
+    steps: int | None,
+    seconds: float | None,
+    kind: str = TRACE,
+    shapes: bool = False,
 ) -> tuple[Capture, list[str]]:
-    """Asks the ranks for traces; returns what is asked for, and remarks on it. Without `steps` and `seconds` five steps
-    are traced. Raises InputError, or OSError if nothing can be written into the run folder."""
+    """Asks the ranks for traces, or for records of their memory; returns what is asked for, and remarks on it. Without
+    `steps` and `seconds` it is of five steps. Raises InputError, or OSError if nothing can be written into the run
+    folder."""
     run = status.folder
-    ranks = attempt_ranks(run, attempt)
-    if not ranks.beats or all(beat.outcome is not None for beat in ranks.beats.values()):
-        phase = "its ranks have not started yet" if not ranks.beats else "its ranks have ended"
-        raise RunError(f"profile: {status.label} cannot be traced: {phase}")
-    numbers, unknown = chosen(words, ranks)
-    remarks = []
-    if unknown:
-        remarks.append(
-            f"the training reports no steps, and --ranks takes only numbers: {' and '.join(unknown)} is left out"
-        )
-    if not numbers:
-        raise InputError(f"profile: --ranks {','.join(words)}: {remarks[0]}")
+    ranks = _living(status, attempt)
+    if kind == MEMORY:
+        _refuse_without_steps(status, ranks)
+    numbers, remarks = _numbers(words, ranks)
     span, counted = _span(steps, seconds, ranks)
+    if kind == MEMORY:
+        span = min(captures.LONGEST, span * _SLOWER_FOR_MEMORY)
     if seconds is None and counted is None:
         remarks.append(f"the training reports no steps: {WITHOUT_STEPS:g} s are traced; --seconds sets that")
     _refuse_more(status, attempt)
@@ -88,9 +93,37 @@ def ask(
         world_size=ranks.count,
         steps=counted,
         step_times={str(rank): round(value, 6) for rank, value in sorted(ranks.step_times.items()) if rank in numbers},
+        kind=kind,
+        shapes=shapes,
     )
     captures.open_capture(run, capture)
     return capture, remarks
+
+
+def _living(status: Status, attempt: int) -> Ranks:
+    """The ranks of an attempt, of which some have started and not ended."""
+    ranks = attempt_ranks(status.folder, attempt)
+    if not ranks.beats or all(beat.outcome is not None for beat in ranks.beats.values()):
+        phase = "its ranks have not started yet" if not ranks.beats else "its ranks have ended"
+        raise RunError(f"profile: {status.label} cannot be traced: {phase}")
+    return ranks
+
+
+def _numbers(words: list[str], ranks: Ranks) -> tuple[list[int], list[str]]:
+    """The ranks that the words of `--ranks` mean, and remarks on that."""
+    numbers, unknown = chosen(words, ranks)
+    left_out = f"the training reports no steps, and --ranks takes only numbers: {' and '.join(unknown)} is left out"
+    if not numbers:
+        raise InputError(f"profile: --ranks {','.join(words)}: {left_out}")
+    return numbers, [left_out] if unknown else []
+
+
+def _refuse_without_steps(status: Status, ranks: Ranks) -> None:
+    if not ranks.step_times:
+        raise RunError(
+            f"profile memory: {status.label} reports no steps yet, and its memory is looked at between steps: it is to "
+            "call slurmopt.progress(step)"
+        )
 
 
 def _span(steps: int | None, seconds: float | None, ranks: Ranks) -> tuple[float, int | None]:
@@ -137,7 +170,8 @@ def _clocks(run: RunFolder, attempt: int, ranks: Ranks) -> tuple[float, float]:
     beats = [beat.time - _written(run.heartbeat(attempt, rank)) for rank, beat in ranks.beats.items()]
     run.traces.mkdir(mode=0o700, exist_ok=True)
     probe = run.traces / ".clock"
-    probe.touch(mode=0o600)
+    os.close(os.open(held(probe), os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW, 0o600))
+    os.utime(held(probe))
     own = time.time() - _written(probe)
     probe.unlink(missing_ok=True)
     nodes = statistics.median(beats) if beats else 0.0

@@ -19,10 +19,12 @@ from slurmopt.run_folder.access.files import open_regular, read_json
 from slurmopt.run_folder.access.open_folders import held
 from slurmopt.run_folder.json_values import number, text
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.traced_ranks import is_number
 from slurmopt.runs import options
 from slurmopt.runs.find import find
 
 _TRACE = re.compile(r".*\.json(\.gz)?")
+_OTHER = re.compile(r"capture\.json|.*\.memory\.json")
 _RANK = re.compile(r"rank[-_]?(\d{1,9})")
 _MOST_RANKS = 64
 _GZIP = b"\x1f\x8b"
@@ -80,7 +82,7 @@ def _of_run(run: RunFolder, name: str | None) -> Source:
     if not whole:
         valid = ", ".join(one.label for one in found if one.files)
         why = (
-            "none of its captures has a trace"
+            "none of its captures has a trace; a record of its memory is shown by slurmopt profile memory RUN --stored"
             if name is None
             else f"no capture {name!r} with a trace; there is: {valid}"
         )
@@ -95,7 +97,7 @@ def _capture(folder: Path, label: str) -> Source:
     failed = {
         int(rank): one_line(str(result["error"]))
         for rank, result in ranks.items()
-        if rank.isdecimal() and isinstance(result, dict) and "error" in result
+        if is_number(rank) and isinstance(result, dict) and "error" in result
     }
     return Source(one_line(label), folder, _files_in(folder), failed, text(told.get("reason")))
 
@@ -107,7 +109,7 @@ def _requested(source: Source) -> float:
 
 def _files_in(folder: Path) -> dict[int, Path]:
     """The traces in a folder: by the rank in their names, else in their order."""
-    names = sorted(name for name in os.listdir(folder) if _TRACE.fullmatch(name) and name != "capture.json")
+    names = sorted(name for name in os.listdir(folder) if _TRACE.fullmatch(name) and not _OTHER.fullmatch(name))
     by_name = {int(match[1]): folder / name for name in names if (match := _RANK.search(name))}
     files = by_name if len(by_name) == len(names) else {at: folder / name for at, name in enumerate(names)}
     if len(files) > _MOST_RANKS:
@@ -119,7 +121,7 @@ def read_all(source: Source, tell: Callable[[str], None]) -> Profile:
     """Reads and examines them, one after the other. `tell` gets a line for each."""
     traces: dict[int, Trace] = {}
     for rank, path in sorted(source.files.items()):
-        tell(f"reading {path.name}")
+        tell(f"reading {one_line(path.name)}")
         traces[rank] = read_file(path)
     told = {trace.rank for trace in traces.values()} - {None}
     if len(told) == len(traces):  # files of torch.profiler say their rank themselves

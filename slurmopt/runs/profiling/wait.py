@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from slurmopt.run_folder import captures
-from slurmopt.run_folder.captures import NOTICE, Capture
+from slurmopt.run_folder.captures import MEMORY, NOTICE, Capture
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int, number
 from slurmopt.run_folder.layout import RunFolder
@@ -18,6 +18,8 @@ _LOOKS_EVERY = 0.5
 _ANSWER_SECONDS = 5.0
 """Seconds after the start of the traces until a rank counts as one that does not answer."""
 _EXPORT_SECONDS = 960.0
+_MEMORY_SECONDS = 120.0
+"""Seconds after which a rank whose memory is recorded counts as one that makes no steps."""
 _ENDS_EVERY = 2.0
 
 
@@ -39,7 +41,9 @@ def wait(run: RunFolder, capture: Capture, tell: Callable[[str], None]) -> dict[
 
 
 def _patience(capture: Capture, result: dict[str, Any] | None) -> float:
-    return _ANSWER_SECONDS if result is None else capture.seconds + _EXPORT_SECONDS
+    if result is None:
+        return _ANSWER_SECONDS
+    return capture.seconds + (_MEMORY_SECONDS if capture.kind == MEMORY else _EXPORT_SECONDS)
 
 
 def _has_ended(beat: Heartbeat | None) -> bool:
@@ -61,18 +65,21 @@ def _final(run: RunFolder, capture: Capture) -> dict[int, dict[str, Any]]:
     """The last words of the ranks. Those that said none may just have ended, and have said it in the meantime."""
     ranks = attempt_ranks(run, capture.attempt)
     results = captures.results(run.capture(capture.name))
+    what = "record" if capture.kind == MEMORY else "trace"
     for rank in capture.ranks:
         if not captures.is_final(results.get(rank)):
-            results[rank] = {"error": _why_not(rank, results.get(rank), ranks)}
+            results[rank] = {"error": _why_not(rank, results.get(rank), ranks, what)}
     return {rank: results[rank] for rank in capture.ranks}
 
 
-def _why_not(rank: int, result: dict[str, Any] | None, ranks: Ranks) -> str:
+def _why_not(rank: int, result: dict[str, Any] | None, ranks: Ranks, what: str) -> str:
     beat = ranks.beat_of(rank)
     if _has_ended(beat):
-        return "the rank ended before its trace was complete"
+        return f"the rank ended before its {what} was complete"
+    if beat is not None and beat.asked:
+        return "it was asked to save and stop"
     if result is not None:
-        return "its trace is not complete; the job writes it on"
+        return f"its {what} is not complete; the job goes on with it"
     state = "" if beat is None else f" It is in the phase {beat.phase}{_since_step(beat, ranks)}."
     return (
         f"it did not answer.{state} Only a process that has imported torch answers, and none that a profiler of its "

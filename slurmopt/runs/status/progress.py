@@ -7,10 +7,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from slurmopt.run_folder import heartbeat, heartbeat_silence
+from slurmopt.run_folder import heartbeat, heartbeat_silence, loader_costs
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
+from slurmopt.run_folder.loader_costs import LoaderCosts
 from slurmopt.runs import stored_config
 from slurmopt.units import seconds
 
@@ -38,6 +39,8 @@ class Progress:
     """Seconds from the last new step to the heartbeat, by the rank's clock."""
     awaits: str | None = None
     """What the rank waits for before its task starts."""
+    loader: LoaderCosts | None = None
+    """What the batches cost; None where the training does not measure it."""
 
     def before(self, metric: str) -> list[float]:
         """The values of a metric before the present one, as far as they were kept."""
@@ -95,6 +98,7 @@ def from_heartbeat(beat: Heartbeat) -> Progress:
         phase=text(beat.phase),
         since_step=_since_step(beat),
         awaits=text(beat.awaits) if not beat.outcome else None,
+        loader=loader_costs.of(beat.spent, beat.counted),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -249,6 +249,7 @@ def as_dict(status: Status, details: bool = True) -> dict[str, Any]:
         "steps_per_second": progress.steps_per_second,
         "eta_seconds": progress.eta_seconds if status.alive else None,
         "metrics": {key: value if math.isfinite(value) else None for key, value in progress.metrics.items()},
+        "loader": None if progress.loader is None else asdict(progress.loader),
         "heartbeat": progress.heartbeat,
         "outcome": text(end.get("outcome")),
         "exit_code": as_int(end.get("exit_code")),

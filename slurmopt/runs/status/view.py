@@ -6,6 +6,7 @@ import json
 import time
 
 from slurmopt.errors import one_line, why_failed
+from slurmopt.run_folder import loader_costs
 from slurmopt.run_folder.access.files import read_json
 from slurmopt.run_folder.json_values import as_int
 from slurmopt.runs.colour import of_state, paint
@@ -93,6 +94,7 @@ def _facts(status: Status) -> list[tuple[str, str | None]]:
         ("why", failed.why_final or "; ".join(filter(None, (_why(status), _start(status))))),
         ("progress", _progress(status)),
         ("metrics", metrics(progress)),
+        ("input", _input(progress)),
         *_checkpoints(status),
         ("time", _times(status)),
         ("budget", budgets.for_people(budgets.read(status.folder))),
@@ -123,6 +125,16 @@ def _progress(status: Status) -> str:
     step = f"step {steps(progress)}" if progress.step is not None else ""
     waiting = "waits for the other ranks" if progress.phase == "waiting" and status.alive else _awaits(status)
     return ", ".join(filter(None, (waiting, step, rate, remaining)))
+
+
+def _input(progress: Progress) -> str:
+    """What the batches cost, and how many workers hide that where a step waits."""
+    costs = progress.loader
+    if costs is None:
+        return ""
+    workers = costs.workers() if costs.waits else None
+    advice = "" if workers is None else f"; about {workers} workers hide it (slurmopt tune loader)"
+    return loader_costs.in_words(costs) + advice
 
 
 def _awaits(status: Status) -> str:

@@ -50,15 +50,27 @@ class Job:
         return self.sweep is not None and self.sweep.packed
 
     @property
+    def point_steps(self) -> bool:
+        """Whether the parent of a packed array task starts each point as a job step on all nodes."""
+        return self.packed and not self.local and self.settings.resources.most_nodes > 1
+
+    @property
+    def starts_own_steps(self) -> bool:
+        """Whether the script starts one process beside itself, which starts the ranks by its own srun."""
+        return self.settings.task.per == "job" or self.point_steps
+
+    @property
     def in_step(self) -> bool:
         """Whether the script starts the ranks by srun; else it starts one process, beside itself."""
-        return not self.local and self.settings.task.per != "job"
+        return not self.local and not self.starts_own_steps
 
 
 def processes_per_node(job: Job) -> int:
-    """How many processes the step starts on a node; of a packed array task it is the parent alone. Where the command's
-    own srun starts them: how many that is to start."""
-    return 1 if job.packed or job.settings.task.per == "node" else job.settings.resources.ranks_per_node
+    """How many processes the step starts on a node; of a packed array task it is the parent alone. Where another srun
+    starts them: how many that is to start."""
+    if job.settings.task.per == "node" or (job.packed and not job.point_steps):
+        return 1
+    return job.settings.resources.ranks_per_node
 
 
 def cpus_per_process(job: Job) -> int | None:

@@ -29,8 +29,10 @@ def nodes(job: Job) -> int | str:
 
 def ranks(job: Job) -> int | str:
     """How many processes the script starts in all: a number, or the word of bash for it."""
-    if job.settings.task.per == "job":
-        return 1
+    return 1 if job.starts_own_steps else _on_all_nodes(job)
+
+
+def _on_all_nodes(job: Job) -> int | str:
     count, each = nodes(job), processes_per_node(job)
     return count * each if isinstance(count, int) else f"$((SLURM_JOB_NUM_NODES * {each}))"
 
@@ -47,7 +49,7 @@ def srun(job: Job) -> list[str]:
     if job.settings.task.command is not None:
         words.append("--overlap")  # a srun in the command finds the job's resources free, as in a batch script
     pyxis = pyxis_options(job) if container.image is not None and container.runtime == "pyxis" else []
-    return [f"--nodes={nodes(job)}", f"--ntasks={ranks(job)}", *map(shell, words), *pyxis]
+    return [f"--nodes={nodes(job)}", f"--ntasks={_on_all_nodes(job)}", *map(shell, words), *pyxis]
 
 
 def _binds(job: Job) -> bool:
@@ -112,12 +114,16 @@ def _packing(job: Job) -> list[str]:
     """What the parent is told beside the task: resources are the array task's, and points side by side share them."""
     assert job.sweep is not None
     side = job.sweep.side_by_side
-    words = ["--side-by-side", side, "--ranks", max(1, job.settings.resources.ranks_per_node // side)]
-    if (memory := _memory(job)) is not None:
+    ranks_of_point = (
+        f'"{_on_all_nodes(job)}"' if job.point_steps else max(1, job.settings.resources.ranks_per_node // side)
+    )
+    words: list[str | int] = ["--side-by-side", side]
+    if (memory := _memory(job)) is not None and not job.point_steps:  # Slurm limits the memory of a step
         words += ["--memory", memory // side]
     words += ["--deadline", seconds(job.settings.checkpoint.deadline)]
     words += ["--policy", policy(job).to_json_arg(), *(["--search"] if job.sweep.search else [])]
-    return [shell(word) for word in words]
+    own_srun = [f"--srun={option}" for option in srun(job)] if job.point_steps else []
+    return ["--ranks", str(ranks_of_point), *map(shell, words), *own_srun]
 
 
 def _memory(job: Job) -> int | None:

@@ -27,7 +27,7 @@ def check_search(settings: Settings, axes: Sequence[Axis]) -> None:
         return
     space.check(axes)
     if sweep.search in TUNING:
-        space.check_tuned_axis(sweep.search, axes)
+        space.check_tuned_axes(sweep.search, axes)
     if task.command is not None and sweep.search in (*PRUNING, *TUNING):
         raise ConfigError(
             f"{sweep.search} ends trials from inside progress(), in the function of task._target_; for a task.command: "

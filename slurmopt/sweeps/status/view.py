@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from heapq import nlargest
 from math import inf
 
+from slurmopt.config.sweep import BATCH_SIZE, TUNING
 from slurmopt.errors import one_line
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.restart import causes
 from slurmopt.run_folder import events
+from slurmopt.runs import stored_config
 from slurmopt.runs.colour import of_state, paint
 from slurmopt.runs.options import run_arg
 from slurmopt.runs.ownership import owner_of
@@ -189,7 +191,11 @@ def _group(group: Group) -> str:
 def next_steps(states: SweepStates, failed: list[Group]) -> list[str]:
     """The commands to run next."""
     label, steps = run_arg(states.sweep.run, states.label), []
-    if owner_of(states.sweep.run) is not None:  # only its owner can submit, retry or cancel it
+    search = stored_config.group(states.sweep.run, "sweep").get("search")
+    if search in TUNING:  # a failed trial is tried, too
+        steps.append(f"slurmopt tune {'batch' if search == BATCH_SIZE else 'loader'} --read {label}")
+        steps += [f"slurmopt logs {label}/{failed[0].example} --errors"] if failed else []
+    elif owner_of(states.sweep.run) is not None:  # only its owner can submit, retry or cancel it
         steps += [f"slurmopt logs {label}/{failed[0].example} --errors"] if failed else []
     elif failed:
         options = causes.RETRY_OPTIONS.get(failed[0].cause or "", "")

@@ -53,11 +53,27 @@ _LONGEST_WORD = 60_000
 """Characters of the points in a job's command line; Linux takes 128 KiB a word."""
 
 
-def needs_one_node(settings: Settings) -> str | None:
+def not_packable(settings: Settings, backend: str) -> str | None:
     """Why the points cannot be packed; None where they can."""
     if settings.resources.most_nodes > 1:
-        return f"the points share one node's array task, and resources.nodes is {settings.resources.nodes}"
+        return _not_on_several_nodes(settings, backend)
     if settings.task.per in ("node", "job"):
         per = settings.task.per
         return f"with task.per={per} the command starts its own ranks; leave out packing, or set task.per=rank"
+    return None
+
+
+def _not_on_several_nodes(settings: Settings, backend: str) -> str | None:
+    """The trials of `slurmopt tune` alone may be job steps on all nodes, one after the other."""
+    nodes = f"resources.nodes is {settings.resources.nodes}"
+    if settings.sweep.search in TUNING and backend == "local":
+        return (
+            f"on this machine trials have one node, and {nodes}; valid: resources.nodes=1, or Slurm (without --local)"
+        )
+    if settings.sweep.search not in TUNING:
+        return f"the points share one node's array task, and {nodes}"
+    if settings.sweep.side_by_side > 1:
+        return f"trials side by side share one node, and {nodes}; leave out sweep.side_by_side, or resources.nodes=1"
+    if settings.environment.container.image is not None:
+        return f"trials on several nodes cannot be started inside a container, and {nodes}; valid: resources.nodes=1"
     return None

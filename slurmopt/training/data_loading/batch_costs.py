@@ -104,7 +104,7 @@ class TimedDataset(_OfDataset):
     def _of(self) -> str:
         try:
             return f", which says that it has {len(self._dataset):,} samples"
-        except TypeError:
+        except Exception:  # noqa: BLE001 - code of the dataset; the error of the sample is the one to be told
             return ""
 
 

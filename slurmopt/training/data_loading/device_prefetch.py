@@ -29,14 +29,20 @@ class _Ahead:
         self._batches, self._device, self._costs = batches, device, costs
         self._stream = torch.cuda.Stream(device)
         self._copies: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
-        self._next = self._copied()
+        self._next: tuple[Any] | Exception | None = self._copied()
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        if isinstance(self._next, BaseException):
-            raise self._next
+        if self._next is None:
+            raise StopIteration
+        if isinstance(self._next, Exception):
+            error, self._next = self._next, None
+            try:
+                raise error
+            finally:
+                del error  # or it and this frame would refer to each other
         (batch,) = self._next
         current = torch.cuda.current_stream(self._device)
         current.wait_stream(self._stream)
@@ -47,12 +53,14 @@ class _Ahead:
         self._count()
         return batch
 
-    def _copied(self) -> tuple[Any] | BaseException:
+    def _copied(self) -> tuple[Any] | Exception:
         """The next batch on its way, or what was raised instead: that has its turn after the batch before."""
         try:
             batch = next(self._batches)
         except Exception as error:  # noqa: BLE001 - raised in its turn, StopIteration too
-            return error
+            # Without this frame, which refers to events of CUDA: in a cycle they would wait for the garbage collector,
+            # perhaps that of a forked process, which they abort.
+            return error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
         began, ended = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
         with torch.cuda.stream(self._stream):
             began.record()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -50,10 +53,35 @@ class Loader(DataLoader[Any]):
         return watch(batches if self._device is None else on_device(batches, self._device, self._costs))
 
     def _unpacked(self) -> Iterator[Any]:
-        for timed in self._timed:
+        with _workers_start():
+            batches = iter(self._timed)
+        for timed in batches:
             assert isinstance(timed, TimedBatch)
             self._costs.add(timed)
             yield timed.batch
+
+
+def _leave_garbage_alone() -> None:
+    """In a process that was just forked: its garbage collector never looks at what is there now.
+
+    Pinned memory and events of CUDA abort a forked process that frees them. Pages of memory stay shared, too, which the
+    collector would write to."""
+    if _starting_workers:
+        gc.freeze()
+
+
+_starting_workers = False
+os.register_at_fork(after_in_child=_leave_garbage_alone)
+
+
+@contextlib.contextmanager
+def _workers_start() -> Iterator[None]:
+    global _starting_workers
+    _starting_workers = True
+    try:
+        yield
+    finally:
+        _starting_workers = False
 
 
 def loader(dataset: Any, *, device: torch.device | str | None = None, **options: Any) -> Loader:
@@ -73,7 +101,17 @@ def loader(dataset: Any, *, device: torch.device | str | None = None, **options:
     if workers > 0:
         options.setdefault("persistent_workers", True)
     options.setdefault("pin_memory", torch.cuda.is_available())
-    return Loader(dataset, None if device is None else torch.device(device), options)
+    return Loader(dataset, None if device is None else _device(device), options)
+
+
+def _device(device: torch.device | str) -> torch.device:
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise JobError(f"loader: device={device!r} is not valid; valid: such as cuda, cuda:1, cpu") from error
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise JobError(f"loader: device={device!r}: torch finds no GPU here; valid: cpu, or None")
+    return found
 
 
 def _check(dataset: Any, options: dict[str, Any]) -> None:

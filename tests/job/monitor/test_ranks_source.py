@@ -10,6 +10,7 @@ from job.monitor.laid_out import here
 
 from slurmopt.job.monitor.here import Here
 from slurmopt.job.monitor.sources.node_ranks import NodeRanks
+from slurmopt.job.monitor.sources.rank_memory import RankMemory
 from slurmopt.job.monitor.sources.ranks import RanksSource
 from slurmopt.run_folder.access.files import replace_json
 
@@ -24,7 +25,7 @@ def beat(place: Here, rank: int, at: float, **fields: Any) -> None:
 
 
 def opened(place: Here) -> RanksSource:
-    return RanksSource(NodeRanks(place))
+    return RanksSource(NodeRanks(place), RankMemory(place.roots.proc))
 
 
 @pytest.fixture
@@ -41,6 +42,7 @@ def test_shares_add_up_to_one_and_counters_are_rates(place: Here) -> None:
     assert source.read() == pytest.approx(first), "since the rank has started"
     later = {"starting": 5.0, "running": 16.0, "input": 5.0, "checkpoint": 1.0}
     counted = {"tokens": 6000.0, "steps": 70.0, "ddp_sampled": 3, "ddp_backward": 0.7, "ddp_exposed": 0.4}
+    counted |= {"loader_batches": 140.0, "loader_fetch": 2.8, "loader_collate": 1.4}
     beat(place, 2, 27, step=150, spent=later, counted=counted)
     assert source.read() == pytest.approx(
         {
@@ -53,6 +55,8 @@ def test_shares_add_up_to_one_and_counters_are_rates(place: Here) -> None:
             "rank2.steps": 7,
             "rank2.ddp_backward": 0.1,
             "rank2.ddp_exposed": 0.2,
+            "rank2.loader_fetch": 0.02,
+            "rank2.loader_collate": 0.01,
         }
     )
 

@@ -16,10 +16,19 @@ from job.sinks.conftest import sinks, write_series
 pytestmark = pytest.mark.slow
 
 TRAIN = """
+import time
+from pathlib import Path
 import slurmopt
+
+def written():
+    return sum(path.stat().st_size for path in Path({store!r}).rglob("*") if path.is_file())
+
 def main(config):
+    before = written()
     for step in range({first}, {last}):
         slurmopt.progress(step, loss=1 / step, **{{"at step 9": float("nan")}})
+        while written() == before:  # the client takes seconds to start, more than it has at the end
+            time.sleep(0.05)
 """
 
 
@@ -36,7 +45,7 @@ def test_mlflow_has_one_run_for_all_attempts(runner: Runner, tmp_path: Path, mon
     runner.environment = {"STORE": store}
     write_series(runner.folder, os.uname().nodename, [{"gpu0.power": 300.0}])
     for runner.attempt, (first, last) in enumerate([(1, 11), (6, 16)]):
-        runner.lone_function("train", TRAIN.format(first=first, last=last))
+        runner.lone_function("train", TRAIN.format(first=first, last=last, store=str(tmp_path / "mlruns")))
         assert runner.run(2, *words, "--function", "train.main") == 0, runner.log(0)
         assert runner.log(0) == ""
     from mlflow.tracking import MlflowClient
@@ -57,7 +66,9 @@ def test_a_failed_training_is_a_failed_run_there(
     runner: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
-    runner.lone_function("train", TRAIN.format(first=1, last=3) + "    raise ValueError('no')\n")
+    runner.lone_function(
+        "train", TRAIN.format(first=1, last=3, store=str(tmp_path / "mlruns")) + "    raise ValueError('no')\n"
+    )
     words = sinks(mlflow={"tracking_uri": (tmp_path / "mlruns").as_uri()})
     assert runner.run(1, *words, "--function", "train.main") == 1
     from mlflow.tracking import MlflowClient
@@ -71,7 +82,7 @@ def test_a_failed_training_is_a_failed_run_there(
 
 @needs("wandb")
 def test_wandb_gets_every_step_offline(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner.lone_function("train", TRAIN.format(first=1, last=31))
+    runner.lone_function("train", TRAIN.format(first=1, last=31, store=str(runner.folder.path / "wandb")))
     words = sinks(wandb={"project": "mine", "mode": "offline"})
     assert runner.run(1, *words, "--function", "train.main") == 0, runner.log(0)
     assert runner.log(0) == ""

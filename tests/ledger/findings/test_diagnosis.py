@@ -79,6 +79,13 @@ def test_a_straggler_costs_what_the_others_wait_for_it() -> None:
     assert found.change == "resources.exclude=node1"
 
 
+def test_a_leak_names_the_process_that_grows() -> None:
+    (made,), _ = wasteful.leak_in_the_workers_of_a_rank()
+    growing = [line for line in the_one(made).evidence if line.startswith("grows most: ")]
+    assert len(growing) == 1
+    assert re.fullmatch(r"grows most: the workers of rank 1, by [\d.]+ GiB an hour", growing[0])
+
+
 def test_nodes_that_are_excluded_already_stay_so() -> None:
     made = attempt(gpus=4, config={"resources": {"exclude": "node7"}})
     set_ddp(made, exposed=0.06)

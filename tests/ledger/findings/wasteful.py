@@ -64,6 +64,16 @@ def reading_from_a_slow_disk() -> Made:
 
 
 @scenario
+def reading_from_a_slow_disk_with_measured_batches() -> Made:
+    made = slow_input(0.4)
+    set_node(made, cpu=6.0, io_read=500e6, disk_read=450e6)
+    costs = {"loader_batches": 1.0, "loader_fetch": 2.0, "loader_fetch_cpu": 0.01, "loader_collate": 0.02}
+    for rank in made["ranks"]:
+        rank["counted"] |= {name: value * rank["steps"] for name, value in costs.items()}
+    return [made], answer("input-bound", "storage")
+
+
+@scenario
 def reading_from_a_network_file_system() -> Made:
     made = slow_input(0.25, nodes=2)
     set_node(made, cpu=7.0, io_read=300e6, disk_read=None)
@@ -356,6 +366,20 @@ def leak_that_ends_before_the_training() -> Made:
     made["ranks"][0]["total_steps"] = 60_000
     set_node(made, "node2", memory=_growing(160 * GIB, 800 * GIB, 120), memory_peak=800.0 * GIB)
     return [made], answer("leak", "memory", node="node2")
+
+
+@scenario
+def leak_in_the_workers_of_a_rank() -> Made:
+    made = attempt(gpus=2, cause=None)
+    series = series_of(made, "node1")
+    series["facts"]["memory_limit"] = 100.0 * GIB
+    set_node(made, memory=_growing(20 * GIB, 75 * GIB, 120), memory_peak=76.0 * GIB)
+    growing = {
+        "rank1.workers_memory": _growing(4 * GIB, 50 * GIB, 120),
+        "rank0.memory": _growing(4 * GIB, 5 * GIB, 120),
+    }
+    series["values"] |= {"rank0.workers_memory": 4.0 * GIB, "rank1.memory": 4.0 * GIB, **growing}
+    return [made], answer("leak", "memory", node="node1")
 
 
 @scenario

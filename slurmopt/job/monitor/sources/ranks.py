@@ -1,4 +1,5 @@
-"""The source `ranks`: step rates of the ranks of the node, and the shares of their time, from their heartbeats."""
+"""The source `ranks`: step rates of the ranks of the node and the shares of their time, from their heartbeats, and
+their main memory."""
 
 from __future__ import annotations
 
@@ -6,18 +7,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from slurmopt.job.monitor.here import Here
 from slurmopt.job.monitor.sources.node_ranks import NodeRanks
+from slurmopt.job.monitor.sources.rank_memory import RankMemory
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.json_values import as_int, number
 
 _RATES = ("steps", "tokens", "samples")
 _DDP = ("ddp_backward", "ddp_exposed")
+_LOADER = ("loader_fetch", "loader_fetch_cpu", "loader_collate", "loader_copy")
 _MOST_ACTIVITIES = 48
 
 
-def open_source(ranks: NodeRanks) -> RanksSource:
+def open_source(here: Here, ranks: NodeRanks) -> RanksSource:
     """The source of this node."""
-    return RanksSource(ranks)
+    return RanksSource(ranks, RankMemory(here.roots.proc))
 
 
 class RanksSource:
@@ -25,8 +29,8 @@ class RanksSource:
 
     name = "ranks"
 
-    def __init__(self, ranks: NodeRanks) -> None:
-        self._ranks = ranks
+    def __init__(self, ranks: NodeRanks, memory: RankMemory) -> None:
+        self._ranks, self._memory = ranks, memory
         self._last: dict[int, Heartbeat] = {}
 
     def facts(self) -> dict[str, Any]:
@@ -42,8 +46,9 @@ class RanksSource:
         """Holds nothing open."""
 
     def read(self) -> dict[str, float]:
-        values: dict[str, float] = {}
-        for rank, beat in self._ranks.beats().items():
+        beats = self._ranks.beats()
+        values = self._memory.read(beats)
+        for rank, beat in beats.items():
             step = as_int(beat.step)
             if step is not None:
                 values[f"rank{rank}.step"] = step
@@ -71,6 +76,8 @@ def _since(before: Heartbeat, beat: Heartbeat) -> dict[str, float]:
         values |= {name: counted[name] / seconds for name in _RATES if name in counted}
     if (sampled := counted.get("ddp_sampled", 0.0)) > 0:
         values |= {name: counted[name] / sampled for name in _DDP if name in counted}
+    if (batches := counted.get("loader_batches", 0.0)) > 0:
+        values |= {name: counted[name] / batches for name in _LOADER if name in counted}
     return values
 
 

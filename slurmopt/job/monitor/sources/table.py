@@ -22,7 +22,7 @@ def openers(here: Here, ranks: NodeRanks) -> dict[str, Opener]:
         "gpu": open_gpus,
         "node": lambda: _module("node").open_source(here, ranks),
         "network": lambda: _module("network").open_source(here),
-        "ranks": lambda: _module("ranks").open_source(ranks),
+        "ranks": lambda: _module("ranks").open_source(here, ranks),
     }
     return {word: opener for word, opener in table.items() if word in here.sources}
 

@@ -74,8 +74,8 @@ class Trials:
 
     def began(self, point: int) -> None:
         if self._study.search.tunes:
-            (value,) = suggest(self._points.axes, self._study.trial(point)).values()
-            current_run.judge_by(tuning_judge(self._study.search, value))
+            values = suggest(self._points.axes, self._study.trial(point))
+            current_run.judge_by(tuning_judge(self._study.search, values))
         elif self._study.search.prunes:
             current_run.judge_by(Judge(self._sweep, point, self._study.search.metric))
 

@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 from slurmopt.job.facts import process_tree
+from slurmopt.job.facts.process_memory import proportional
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -61,13 +62,8 @@ def _resident(pid: int) -> int:
 
 
 def _proportional(pid: int) -> int:
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except (FileNotFoundError, ProcessLookupError):  # it has ended; or a kernel before 4.14
-        return _resident(pid) if not os.path.exists("/proc/self/smaps_rollup") else 0
-    except OSError:
-        return _resident(pid)
-    return next((int(line.split()[1]) * 1024 for line in text.splitlines() if line.startswith("Pss:")), 0)
+    size = proportional(pid)
+    return _resident(pid) if size is None else size  # 0 of a process that has ended
 
 
 def kill(pids: list[int], number: signal.Signals = signal.SIGKILL) -> None:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slurmopt.ledger.buckets import INPUT
 from slurmopt.ledger.findings import finding
 from slurmopt.ledger.findings.evidence import AttemptEvidence, NodeEvidence, RankEvidence, mean
 from slurmopt.ledger.findings.finding import Abstention, Finding
 from slurmopt.ledger.findings.wording import bytes_per_second, percent
+from slurmopt.run_folder import loader_costs
 
 LEAST_SHARE = 0.10
 """TraceML 0.3.6 warns at 10 % of the step: below, a better loader changes little, and jitter comes near."""
@@ -40,6 +41,7 @@ LEAST_READS = 1e6
 DISK_READS = 10e6
 """Bytes per second that come from the storage itself and not from the page cache, from which on storage is likely."""
 MOST_GROWTH = 4.0
+_CHANGED_BY_CPUS = ("CPU quota", "decoding")
 _WORKERS = 4
 """Where nothing tells how many CPUs a rank has. Chosen here."""
 
@@ -62,7 +64,7 @@ def judge(evidence: AttemptEvidence) -> Iterator[Finding | Abstention]:
     if share < LEAST_SHARE:
         return
     worst = max(evidence.ranks, key=lambda rank: rank.waiting)
-    cause = _cause(evidence, share)
+    cause = _with_costs(_cause(evidence, share), evidence, worst)
     sure = finding.CERTAIN if share >= CERTAIN_SHARE else finding.LIKELY
     yield Finding(
         kind=finding.INPUT_BOUND,
@@ -102,6 +104,19 @@ def _cause(evidence: AttemptEvidence, share: float) -> _Cause:
         more = _more_cpus(evidence, node, share)
         return _Cause("decoding", finding.CERTAIN, "all CPUs are busy preparing it", (cores,), more)
     return _with_free_cpus(evidence, node, cores, share)
+
+
+def _with_costs(cause: _Cause, evidence: AttemptEvidence, worst: RankEvidence) -> _Cause:
+    """The cause, with what the batches of the rank that waits longest cost, where that was measured."""
+    costs = loader_costs.of(worst.spent, worst.counted)
+    if costs is None:
+        return cause
+    told = (*cause.evidence, f"rank {worst.rank}: {loader_costs.in_words(costs)}")
+    node = next((node for node in evidence.nodes if node.node == worst.node), None)
+    workers = costs.workers(_cpus_per_rank(evidence, node))
+    if cause.name in _CHANGED_BY_CPUS or workers is None:
+        return replace(cause, evidence=told)
+    return replace(cause, evidence=told, change=f"slurmopt.training.loader(dataset, num_workers={workers})")
 
 
 def _with_free_cpus(evidence: AttemptEvidence, node: NodeEvidence, cores: str, share: float) -> _Cause:

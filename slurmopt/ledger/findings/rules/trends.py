@@ -32,6 +32,8 @@ LEAST_GROWTH = 0.05
 LEAST_OF_LIMIT = 0.02
 EVEN = 0.15
 """Of the whole growth, that from each quarter to the next; a straight line has a third."""
+LEAST_OF_LEAK = 0.1
+"""Of the growth of a node, that of one process which is named: eight ranks may leak alike."""
 LONG = 600.0
 """Seconds. A cache that fills during the first epoch grows as evenly, for minutes."""
 FORESIGHT = 10.0
@@ -108,6 +110,8 @@ def _finding(evidence: AttemptEvidence, leak: _Leak, count: int) -> Finding:
         f"grew from {human_bytes(leak.first)} to {human_bytes(leak.last)}, by {human_bytes(leak.slope * 3600)} an hour",
         f"{human_bytes(leak.limit)} are full in {human_seconds(leak.full_in)}{at_step}",
     ]
+    if leak.gpu is None and (grower := _grower(evidence, leak)):
+        lines.append(grower)
     if count > 1:
         lines.append(f"also {count - 1} other nodes or GPUs")
     killed = any(event.get("event") == "oom_kill" for event in evidence.events)
@@ -123,6 +127,24 @@ def _finding(evidence: AttemptEvidence, leak: _Leak, count: int) -> Finding:
         node=leak.node,
         gpu=leak.gpu,
     )
+
+
+def _grower(evidence: AttemptEvidence, leak: _Leak) -> str | None:
+    """The process of the node that has grown most, if that is a part of the leak worth a look."""
+    grown = [
+        (robust.slope(robust.thin(points))[0], name)
+        for rank in evidence.ranks
+        if rank.node == leak.node
+        for name, points in (
+            (f"rank {rank.rank}", rank.memory_points),
+            (f"the workers of rank {rank.rank}", rank.workers_points),
+        )
+        if len(points) >= LEAST_POINTS
+    ]
+    slope, name = max(grown, default=(0.0, ""))
+    if slope < LEAST_OF_LEAK * leak.slope:
+        return None
+    return f"grows most: {name}, by {human_bytes(slope * 3600)} an hour"
 
 
 def _missing_rates(evidence: AttemptEvidence) -> str:

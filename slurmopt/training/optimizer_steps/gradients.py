@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
+import torch.distributed as dist
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
 from slurmopt.errors import JobError
@@ -15,17 +16,20 @@ def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def total_norm(parameters: Iterable[torch.Tensor]) -> torch.Tensor:
+def total_norm(parameters: Iterable[torch.Tensor], stages: dist.ProcessGroup | None = None) -> torch.Tensor:
     """The Euclidean norm of all gradients, the same on all ranks: those of DDP are equal, and of a DTensor, as FSDP2
-    shards gradients, the norm of the whole is taken. A scalar on the device of the gradients; 0 without any.
-    JobError for sparse ones."""
+    shards gradients, the norm of the whole is taken. The squares of the norms of pipeline `stages` are added. A scalar
+    on the device of the gradients; 0 without any. JobError for sparse ones."""
     grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if any(grad.layout != torch.strided for grad in grads):
         raise JobError("a gradient is sparse, and has no norm; make the embedding with sparse=False")
-    if not grads:
-        return torch.zeros(())
-    norm = get_total_norm(grads)
-    return norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    norm = get_total_norm(grads) if grads else torch.zeros(())
+    norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+    if stages is None:
+        return norm
+    square = norm.square()
+    dist.all_reduce(square, group=stages)
+    return square.sqrt()
 
 
 def scale(parameters: Iterable[torch.Tensor], factor: torch.Tensor) -> None:

@@ -18,7 +18,7 @@ from slurmopt.errors import JobError, one_line
 from slurmopt.job.worker import current_run
 from slurmopt.log import info, warning
 from slurmopt.run_folder.access.files import read_json, replace_json
-from slurmopt.training.splitting import size_of
+from slurmopt.training.optimizer_steps.splitting import size_of
 
 _MOST_PARTS = 64
 _PATIENCE = datetime.timedelta(minutes=30)

@@ -11,8 +11,11 @@ import torch.distributed as dist
 from slurmopt.errors import JobError
 
 
-def refuse_unfit(model: torch.nn.Module, parameters: Sequence[torch.Tensor]) -> None:
-    """Raises JobError where the optimizer, which has `parameters`, would not train the model on all ranks."""
+def refuse_unfit(model: torch.nn.Module, parameters: Sequence[torch.Tensor], stages: int = 1) -> None:
+    """Raises JobError where the optimizer, which has `parameters`, would not train the model on all ranks. `stages`: of
+    a pipeline, which do not exchange gradients with each other."""
+    if not isinstance(model, torch.nn.Module):
+        raise JobError(f"model is a {type(model).__name__}; valid: a torch.nn.Module")
     if not parameters:
         raise JobError("the optimizer has no parameters")
     own = {id(parameter) for parameter in model.parameters()}
@@ -22,7 +25,7 @@ def refuse_unfit(model: torch.nn.Module, parameters: Sequence[torch.Tensor]) -> 
             f"{foreign} of {len(parameters)} parameters of the optimizer are not the model's; make the optimizer after "
             "fully_shard and after the model was moved or wrapped"
         )
-    if dist.is_initialized() and dist.get_world_size() > 1 and not exchanges_gradients(model):
+    if dist.is_initialized() and dist.get_world_size() > stages and not exchanges_gradients(model):
         raise JobError(
             f"the {dist.get_world_size()} ranks would not exchange gradients: wrap the model in "
             "DistributedDataParallel, or shard it with fully_shard"

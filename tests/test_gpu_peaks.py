@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurmopt.ledger.gpu_peaks import dense_bf16_tflops
+from slurmopt.gpu_peaks import dense_bf16_tflops
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from slurmopt.training.accumulation import MicroBatch
-from slurmopt.training.out_of_memory import Splitting, is_out_of_memory
-from slurmopt.training.splitting import parts_of
+from slurmopt.training.optimizer_steps.out_of_memory import Splitting, is_out_of_memory
+from slurmopt.training.optimizer_steps.splitting import parts_of
 
 
 class Recovery:

@@ -37,6 +37,11 @@ class Precision:
             return contextlib.nullcontext()
         return torch.autocast(self._device, self._type)
 
+    @property
+    def is_unscaled(self) -> bool:
+        """Whether losses are taken as they are."""
+        return self._scaler is None
+
     def scaled(self, loss: torch.Tensor) -> torch.Tensor:
         """The loss to call `backward` of."""
         return loss if self._scaler is None else self._scaler.scale(loss)

@@ -12,9 +12,9 @@ samples would be unknown.
 from __future__ import annotations
 
 import hashlib
-import operator
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,14 +22,13 @@ import torch
 from torch.utils.data import Sampler
 
 from slurmopt.errors import CheckpointError, JobError
-from slurmopt.job.facts.rank_facts import rank_facts
 from slurmopt.job.worker.watched_loader import watch
 from slurmopt.training.accumulation import MicroBatch, Part, passes, synchronised
-from slurmopt.training.global_batches import GlobalBatches
-from slurmopt.training.permutation import Permutation
+from slurmopt.training.sampling.arguments import MOST, rank_and_world_size, refuse_empty_epoch, saved_number, whole
+from slurmopt.training.sampling.global_batches import BatchSizes, GlobalBatches
+from slurmopt.training.sampling.permutation import Permutation
 
 _Batch = TypeVar("_Batch")
-_MOST = 2**63 - 1  # the largest index
 
 
 class ResumableSampler(Sampler[list[int]]):
@@ -71,6 +70,7 @@ class ResumableSampler(Sampler[list[int]]):
                 checkpointer.save(step, {"sampler": sampler, ...})
 
     Batches are then as even as they can be, and the last global batch of an epoch is simply what is left.
+    `global_batch` may be a schedule, such as `schedules.rising_batch(…)`.
     """
 
     per_rank = False
@@ -81,7 +81,7 @@ class ResumableSampler(Sampler[list[int]]):
         dataset_size: int,
         *,
         batch_size: int,
-        global_batch: int | None = None,
+        global_batch: int | BatchSizes | None = None,
         seed: int = 0,
         shuffle: bool = True,
         drop_last: bool = False,
@@ -89,13 +89,11 @@ class ResumableSampler(Sampler[list[int]]):
         world_size: int | None = None,
     ) -> None:
         """JobError says which argument is wrong, and what would be valid."""
-        rank, world_size = _rank_and_world_size(rank, world_size)
-        self._dataset_size = _whole("dataset_size", dataset_size, 1, _MOST)
-        batch_size = _whole("batch_size", batch_size, 1, _MOST)
-        global_batch = None if global_batch is None else _whole("global_batch", global_batch, 1, _MOST)
-        if global_batch is not None and rank == 0 and global_batch < world_size:
-            idle = world_size - global_batch
-            warnings.warn(f"a global batch of {global_batch} leaves {idle} ranks without work", stacklevel=2)
+        rank, world_size = rank_and_world_size(rank, world_size)
+        self._dataset_size = whole("dataset_size", dataset_size, 1, MOST)
+        batch_size = whole("batch_size", batch_size, 1, MOST)
+        if global_batch is not None and not callable(global_batch):
+            global_batch = whole("global_batch", global_batch, 1, MOST)
         self._batches = GlobalBatches(
             dataset_size=self._dataset_size,
             global_batch=batch_size * world_size if global_batch is None else global_batch,
@@ -105,11 +103,36 @@ class ResumableSampler(Sampler[list[int]]):
             drop_last=drop_last,
             accumulates=global_batch is not None,
         )
-        self._seed, self._shuffle = _whole("seed", seed, -_MOST, _MOST), shuffle
+        self._seed, self._shuffle = whole("seed", seed, -MOST, MOST), shuffle
         self._epoch = self._consumed = 0
+        self._chosen: int | None = None
         self._fingerprint = ""
         self._was_iterated = self._was_counted = False
-        _refuse_empty_epoch(self._batches)
+        refuse_empty_epoch(self._batches)
+        if global_batch is not None and rank == 0 and self.global_batch < world_size:
+            idle = world_size - self.global_batch
+            warnings.warn(f"a global batch of {self.global_batch} leaves {idle} ranks without work", stacklevel=2)
+
+    @property
+    def global_batch(self) -> int:
+        """Samples in the next global batch of all ranks, if the epoch has so many left."""
+        return self._batches.full_size(self._before + self._consumed)
+
+    def set_global_batch(self, size: int) -> None:
+        """Gives the global batches another size from the start of this epoch on, also after a restart; on all ranks.
+
+        JobError within an epoch, whose next batches may have been loaded already, and without a `global_batch`."""
+        if not self._batches.accumulates:
+            raise JobError("the sampler has no global_batch; give it one")
+        if self._consumed:
+            raise JobError(f"{self._consumed} samples of epoch {self._epoch} are consumed; call it between epochs")
+        self._chosen = whole("global_batch", size, 1, MOST)
+        self._batches = replace(self._batches, global_batch=self._chosen)
+
+    @property
+    def _before(self) -> int:
+        """Samples of the epochs before this one."""
+        return self._epoch * self._dataset_size
 
     @property
     def epoch(self) -> int:
@@ -131,12 +154,12 @@ class ResumableSampler(Sampler[list[int]]):
     @property
     def batches_left(self) -> int:
         """The number of remaining global batches of this epoch."""
-        return self._batches.count(self._dataset_size - self._consumed)
+        return self._batches.count(self._consumed, self._before)
 
     @property
     def micro_batches(self) -> int:
-        """The number of batches per rank in a full global batch; 1 without `global_batch`."""
-        return passes(self._batches.global_batch, self._batches.world_size, self._batches.batch_size)
+        """The number of batches per rank in the next full global batch; 1 without `global_batch`."""
+        return passes(self.global_batch, self._batches.world_size, self._batches.batch_size)
 
     def __len__(self) -> int:
         """The number of global batches, and so of steps, in a whole epoch.
@@ -144,17 +167,17 @@ class ResumableSampler(Sampler[list[int]]):
         It does not shrink while the epoch is consumed, so a schedule computed from it stays the same after a restart;
         with `global_batch` also on another world size.
         """
-        return self._batches.count(self._dataset_size)
+        return self._batches.count(0, self._before)
 
     def set_epoch(self, epoch: int) -> None:
         """Moves to the start of `epoch`. Does nothing where that is the current epoch, which may be partly consumed."""
         if epoch != self._epoch:
-            self._epoch, self._consumed = _whole("epoch", epoch, 0, _MOST), 0
+            self._epoch, self._consumed = whole("epoch", epoch, 0, MOST), 0
 
     def __iter__(self) -> Iterator[list[int]]:
         """The remaining batches of the epoch; iterating does not count them as consumed."""
         self._was_iterated = self.batches_left > 0
-        return self._batches.indices(self._shuffled(self._epoch), self._consumed)
+        return self._batches.indices(self._shuffled(self._epoch), self._consumed, self._before)
 
     def _shuffled(self, epoch: int) -> Permutation | None:
         """The shuffle of an epoch; None where there is none."""
@@ -194,7 +217,7 @@ class ResumableSampler(Sampler[list[int]]):
         """Counts the next global batch as consumed, for loops that cannot use `track`. Such a loop calls `set_epoch`
         after the last batch."""
         self._refuse_global_batch()
-        size = self._batches.next_size(self._dataset_size - self._consumed)
+        size = self._batches.next_size(self._consumed, self._before)
         if not size:
             raise self._nothing_left()
         self._count(size)
@@ -209,7 +232,7 @@ class ResumableSampler(Sampler[list[int]]):
                 stacklevel=2,
             )
         position = {"epoch": self._epoch, "consumed": self._consumed, "fingerprint": self._fingerprint}
-        return {**self._order(), **position}
+        return {**self._order(), **position, **({} if self._chosen is None else {"global_batch": self._chosen})}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Moves to the position in `state`. CheckpointError where that belongs to another order."""
@@ -217,8 +240,11 @@ class ResumableSampler(Sampler[list[int]]):
             if name not in state or state[name] != expected:
                 saved = repr(state[name]) if name in state else "nothing"
                 raise CheckpointError(f"the sampler's {name} is {expected!r}, and in the checkpoint it is {saved}")
-        epoch = _saved(state, "epoch", _MOST)
-        self._epoch, self._consumed = epoch, _saved(state, "consumed", self._dataset_size)
+        epoch = saved_number(state, "epoch", MOST)
+        self._epoch, self._consumed = epoch, saved_number(state, "consumed", self._dataset_size)
+        if "global_batch" in state:
+            self._chosen = whole("global_batch", saved_number(state, "global_batch", MOST), 1, MOST)
+            self._batches = replace(self._batches, global_batch=self._chosen)
         self._fingerprint = str(state.get("fingerprint", ""))  # checkpoints of earlier versions have none
         self._was_iterated = self._was_counted = False
 
@@ -232,7 +258,7 @@ class ResumableSampler(Sampler[list[int]]):
     def _tracked(self, loader: Iterable[_Batch]) -> Iterator[tuple[_Batch, Part]]:
         """The loader's batches with their parts of the order; counts a global batch as consumed with its last part."""
         self._check(loader)
-        batches, parts = self._start(loader), self._batches.parts(self._consumed)
+        batches, parts = self._start(loader), self._batches.parts(self._consumed, self._before)
         position = (self._epoch, self._consumed)
         for batch in batches:
             if position != (self._epoch, self._consumed):
@@ -278,38 +304,3 @@ class ResumableSampler(Sampler[list[int]]):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int.from_bytes(hashlib.sha256(text.encode()).digest()[:7], "little"))
             return iter(watch(loader))
-
-
-def _refuse_empty_epoch(batches: GlobalBatches) -> None:
-    """Raises JobError where `drop_last` drops all samples."""
-    if batches.drop_last and batches.dataset_size < batches.global_batch:
-        each = "" if batches.accumulates else f" ({batches.batch_size} on each of {batches.world_size} ranks)"
-        lost, size = batches.dataset_size, batches.global_batch
-        raise JobError(f"drop_last leaves nothing of {lost} samples: a global batch has {size}{each}")
-
-
-def _rank_and_world_size(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """The arguments, else those of torch.distributed's group, which averages the gradients, else those of the job."""
-    if (rank is None) != (world_size is None):
-        raise JobError("only one of rank and world_size is given; give both, or none of them")
-    if rank is None or world_size is None:
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            return torch.distributed.get_rank(), torch.distributed.get_world_size()
-        facts = rank_facts()
-        return facts.rank, facts.world_size
-    size = _whole("world_size", world_size, 1, _MOST)
-    return _whole("rank", rank, 0, size - 1), size
-
-
-def _whole(name: str, value: int, least: int, most: int) -> int:
-    number = operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else None
-    if number is None or not least <= number <= most:
-        raise JobError(f"the sampler's {name} is {value!r}; valid is a whole number from {least} to {most}")
-    return number
-
-
-def _saved(state: Mapping[str, Any], name: str, most: int) -> int:
-    value = state.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
-        raise CheckpointError(f"the sampler's {name} in the checkpoint is {value!r}; valid is 0 to {most}")
-    return value

@@ -10,30 +10,34 @@ import torch
 import torch.distributed as dist
 
 from slurmopt.errors import JobError
-from slurmopt.training import gradients
 from slurmopt.training.accumulation import MicroBatch, forget_passes, synchronised
-from slurmopt.training.allocator import AllocatorWatch
-from slurmopt.training.bad_steps import BadSteps, Found
-from slurmopt.training.exchange import is_sharded, refuse_unfit
 from slurmopt.training.noise_scale import NoiseScale
-from slurmopt.training.out_of_memory import Splitting
-from slurmopt.training.precision import FP32, Precision
-from slurmopt.training.recovery import Recovery
-from slurmopt.training.replicas import check_replicas as compare_replicas
-from slurmopt.training.rollback import Rollback
-from slurmopt.training.schedules import ScheduledRate
-from slurmopt.training.spikes import Spikes, bad
-from slurmopt.training.step_arguments import (
+from slurmopt.training.optimizer_steps import gradients
+from slurmopt.training.optimizer_steps.allocator import AllocatorWatch
+from slurmopt.training.optimizer_steps.arguments import (
     every,
+    group_of,
     largest_norm,
     measuring,
+    optimizer_of,
     passes,
     piece,
     range_of_steps,
     scalar,
     schedule_of,
     skips_on_device,
+    whole_tokens,
 )
+from slurmopt.training.optimizer_steps.bad_steps import BadSteps
+from slurmopt.training.optimizer_steps.exchange import is_sharded, refuse_unfit
+from slurmopt.training.optimizer_steps.out_of_memory import Splitting
+from slurmopt.training.optimizer_steps.precision import FP32, Precision
+from slurmopt.training.optimizer_steps.recovery import Recovery
+from slurmopt.training.optimizer_steps.rollback import Rollback
+from slurmopt.training.optimizer_steps.spikes import Spikes
+from slurmopt.training.optimizer_steps.taken_steps import TakenSteps
+from slurmopt.training.optimizer_steps.unfinished import UnfinishedStep, is_placeholder
+from slurmopt.training.replicas import check_replicas as compare_replicas
 
 if TYPE_CHECKING:
     from slurmopt.checkpoint import Checkpointer
@@ -78,6 +82,7 @@ class Steps:
         noise: NoiseScale | None = None,
         check_replicas: int | None = None,
         anomalies: range = range(0),
+        stages: dist.ProcessGroup | None = None,
     ) -> None:
         """`schedule`: a function of the steps that were taken (`slurmopt.training.schedules`), or one of torch's
         schedulers, which then moves with each step that is taken.
@@ -87,49 +92,45 @@ class Steps:
         is bad too. `out_of_memory`: `split` makes `run` split micro-batches that are too large for the GPU. `noise`
         measures the gradient noise scale. `check_replicas`: after each so many steps the weights of all ranks are
         compared. `anomalies`: steps in which torch looks for the operation whose gradient is NaN, and ends the attempt
-        there. Raises JobError where model and optimizer do not fit each other, or the ranks would not exchange
+        there. `stages`: the process group of a pipeline of which `model` is the stage of this rank: the gradients of
+        all stages count in the norm, and `take` takes the steps. Raises JobError where model and optimizer do not fit
+        each other, or the ranks would not exchange
         gradients."""
         self._model, self._optimizer = model, optimizer
-        self._parameters = gradients.parameters_of(optimizer)
-        refuse_unfit(model, self._parameters)
-        self._schedule = schedule_of(optimizer, schedule)
+        self._parameters = gradients.parameters_of(optimizer_of(optimizer))
+        refuse_unfit(model, self._parameters, 1 if stages is None else group_of(stages).size())
+        self._stages = stages
+        schedule = schedule_of(optimizer, schedule)
         self._precision = Precision(precision, self._parameters[0].device.type)
         self._clip, self._accumulate = largest_norm(clip), passes(accumulate)
-        self._bad = BadSteps(bad_steps)
-        self._skips_late = skips_on_device(optimizer, precision, self._schedule)
-        self._spikes = Spikes(spikes)
-        self._pending: Found | None = None
-        self._behind = 0
-        self._passes = self._tokens = 0
-        self._weights, self._by_tokens = 0.0, False
-        self._loss: torch.Tensor | None = None
-        self._indices: list[Callable[[], list[int]]] = []
+        late = skips_on_device(optimizer, precision, schedule)
+        self._steps = TakenSteps(optimizer, schedule, self._precision, BadSteps(bad_steps), Spikes(spikes), late)
+        self._unfinished = UnfinishedStep()
         self._recovery = _recovery(self, is_sharded(model), out_of_memory)
-        self._rollback: Rollback | None = None
         self._allocator = AllocatorWatch() if self._parameters[0].is_cuda else None
         self._noise = measuring(noise, self._parameters, precision)
         self._check_every = every(check_replicas)
         self._anomalies = range_of_steps(anomalies)
         self._calls = 0
-        self.count = 0
-        """The steps that have ended, taken or skipped."""
         self.norm: torch.Tensor | None = None
         """The norm of the gradients in the last step, before clipping; None before the first."""
         self.loss: torch.Tensor | None = None
         """The mean loss of this rank's samples, or tokens, in the last step, on the device; None before the first."""
-        self._taken = 0
+
+    @property
+    def count(self) -> int:
+        """The steps that have ended, taken or skipped."""
+        return self._steps.count
 
     @property
     def taken(self) -> int:
         """The steps that changed the parameters. Waits for the device."""
-        self._settle()
-        return self._taken
+        return self._steps.taken
 
     @property
     def skipped(self) -> int:
         """The bad steps. Waits for the device."""
-        self._settle()
-        return self._bad.total
+        return self._steps.skipped
 
     def roll_back_with(self, checkpointer: Checkpointer, state: dict[str, Any]) -> None:
         """Instead of the end of the attempt, too many bad steps in a row bring back the newest checkpoint from before
@@ -137,7 +138,7 @@ class Steps:
 
         The steps since that checkpoint then count as skipped. Call it after `restore`. If the steps after that are bad
         too, an older checkpoint is taken; without one the attempt ends."""
-        self._rollback = Rollback(checkpointer, state, self)
+        self._steps.rollback = Rollback(checkpointer, state, self)
 
     def run(self, loss_of: Callable[[Any], Any], batch: Any) -> bool:
         """Forward and backward pass of a micro-batch: `forward` and `backward` in one. Returns whether a step ended.
@@ -176,6 +177,21 @@ class Steps:
         self._end()
         return True
 
+    def take(self, loss: torch.Tensor | None = None) -> None:
+        """Takes a step with the gradients that are there, as after `schedule.step(…)` of torch's pipelines.
+
+        `loss`: the mean loss on the last stage, for the log of bad steps. All ranks call it. With fp16 the losses of
+        the schedule are not scaled, which it needs: JobError."""
+        if self._unfinished.passes or not self._precision.is_unscaled:
+            why = (
+                "a step is not finished" if self._unfinished.passes else "fp16 scales the loss in backward; valid: bf16"
+            )
+            raise JobError(f"take: {why}")
+        self._unfinished.add(
+            torch.zeros((), device=self._parameters[0].device) if loss is None else loss, 1.0, None, None
+        )
+        self._end()
+
     def _anomaly_mode(self) -> contextlib.AbstractContextManager[Any]:
         if self.count not in self._anomalies:
             return contextlib.nullcontext()
@@ -188,6 +204,7 @@ class Steps:
 
     def _add(self, loss: torch.Tensor, micro: MicroBatch[Any] | None, tokens: int | None) -> None:
         """Adds the gradients of the loss of a micro-batch."""
+        tokens = whole_tokens(tokens)
         weight = self._weight(micro, tokens)
         weighted = scalar(loss) * weight
         if self._noise is not None:
@@ -196,18 +213,11 @@ class Steps:
             self._precision.scaled(weighted).backward()
         if self._noise is not None:
             self._noise.passed(*piece(micro, weight, tokens))
-        self._passes += 1
-        self._weights += weight
-        if micro is not None:
-            self._indices.append(micro.indices)
-        self._by_tokens = tokens is not None
-        self._tokens += 0 if tokens is None or self._is_placeholder(micro) else tokens
-        self._loss = weighted.detach() if self._loss is None else self._loss + weighted.detach()
+        self._unfinished.add(weighted, weight, tokens, micro)
 
     def _drop(self) -> None:
         """Forgets what there is of the step."""
-        self._passes = self._tokens = 0
-        self._weights, self._loss, self._indices = 0.0, None, []
+        self._unfinished = UnfinishedStep()
         self._optimizer.zero_grad()
         if self._noise is not None:
             self._noise.dropped()
@@ -215,121 +225,47 @@ class Steps:
 
     def state_dict(self) -> dict[str, Any]:
         """Counts, schedule and scale of the loss. JobError within a step: save where `backward` returns True."""
-        if self._passes:
+        if self._unfinished.passes:
             raise JobError("a step is not finished; save where steps.backward returns True")
-        self._settle()
-        return {
-            "count": self.count,
-            "taken": self._taken,
-            "behind": self._behind,
-            "bad": self._bad.state_dict(),
-            "norms": self._spikes.state_dict(),
-            "scale": self._precision.state_dict(),
-            "schedule": {} if self._schedule is None else self._schedule.state_dict(),
-        }
+        return self._steps.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Goes on from `state`."""
-        self.count, self._taken, self._behind = (int(state[name]) for name in ("count", "taken", "behind"))
-        self._bad.load_state_dict(state["bad"])
-        self._spikes.load_state_dict(state["norms"], self._parameters[0].device, self._parameters[0].dtype)
-        self._precision.load_state_dict(state["scale"])
-        if isinstance(self._schedule, ScheduledRate):  # also where the run had no schedule, or one of torch's
-            self._schedule.load_state_dict({"count": self._taken + self._behind})
-        elif self._schedule is not None and state["schedule"]:
-            self._schedule.load_state_dict(state["schedule"])
+        self._steps.load_state_dict(state, self._parameters[0])
 
     def _is_last(self, micro: MicroBatch[Any] | None) -> bool:
-        return micro.last if micro is not None else self._passes == self._accumulate - 1
+        return micro.last if micro is not None else self._unfinished.passes == self._accumulate - 1
 
     def _weight(self, micro: MicroBatch[Any] | None, tokens: int | None) -> float:
         if tokens is not None:
-            return 0.0 if self._is_placeholder(micro) else 1.0
+            return 0.0 if is_placeholder(micro) else 1.0
         return micro.weight if micro is not None else 1 / self._accumulate
 
-    @staticmethod
-    def _is_placeholder(micro: MicroBatch[Any] | None) -> bool:
-        """Whether its samples are those of another rank, and do not count here."""
-        return micro is not None and not micro.samples
-
     def _end(self) -> None:
-        assert self._loss is not None
-        self.loss = loss = self._loss / ((self._tokens if self._by_tokens else self._weights) or 1)
-        self._loss, self._weights, self._passes = None, 0.0, 0
+        ended, self._unfinished = self._unfinished, UnfinishedStep()
+        self.loss = loss = ended.mean_loss
         self._precision.unscale(self._optimizer)
-        if self._by_tokens:
-            gradients.scale(self._parameters, self._ranks / self._all_tokens(loss.device))
-        self.norm = norm = gradients.total_norm(self._parameters)
+        if ended.by_tokens:
+            gradients.scale(self._parameters, self._ranks / self._all_tokens(ended.tokens, loss.device))
+        self.norm = norm = gradients.total_norm(self._parameters, self._stages)
         if self._noise is not None:
             self._noise.ended(norm)
-        limit = self._spikes.limit()
-        self._spikes.add(norm, limit)
         if self._clip is not None:
             gradients.clip(self._parameters, self._clip, norm)
-        self._settle()
-        self.count += 1
-        found = Found(self.count, norm, limit, loss, self._indices)
-        self._indices = []
-        if self._skips_late:
-            self._take_unless(bad(norm, limit))
-            self._pending = found
-        elif not found.is_bad:
-            self._precision.step(self._optimizer)
-            self._was_taken()
-            self._bad.good()
-        elif found.is_spike or not self._precision.can_back_off:
-            self._precision.skip(shrinks=not found.is_spike)
-            self._found(found)
-        else:
-            self._precision.skip()
+        self._steps.take(norm, loss, ended.indices)
         self._optimizer.zero_grad()
         if self._allocator is not None:
             self._allocator.stepped()
         if self._check_every is not None and self.count % self._check_every == 0:
             compare_replicas(self._model)
 
-    def _take_unless(self, is_bad: torch.Tensor) -> None:
-        """On the device: a fused optimizer leaves all as it is where `found_inf` is 1."""
-        self._optimizer.found_inf = is_bad.float()
-        self._optimizer.step()
-        del self._optimizer.found_inf
-        self._was_taken()
-
-    def _settle(self) -> None:
-        """Learns whether the last step was bad, and takes back what was counted."""
-        pending, self._pending = self._pending, None
-        if pending is None:
-            return
-        if not pending.is_bad:
-            self._bad.good()
-            return
-        self._taken -= 1
-        self._behind = 1
-        self._found(pending)
-
-    def _found(self, step: Found) -> None:
-        """A bad step."""
-        evidence = self._bad.found(step)
-        if evidence is None:
-            return
-        if self._rollback is None:
-            raise JobError(evidence)
-        self._rollback.back(step.number - self._bad.in_a_row + 1, evidence)
-        self._bad.good()
-
-    def _was_taken(self) -> None:
-        self._taken += 1
-        if self._schedule is not None and not self._behind:
-            self._schedule.step()
-        self._behind = 0
-
     @property
     def _ranks(self) -> int:
         return dist.get_world_size() if dist.is_initialized() else 1
 
-    def _all_tokens(self, device: torch.device) -> torch.Tensor:
-        """The tokens of all ranks in this step; at least one."""
-        tokens, self._tokens = torch.tensor(self._tokens, device=device), 0
+    def _all_tokens(self, own: int, device: torch.device) -> torch.Tensor:
+        """The tokens of all ranks in a step; at least one."""
+        tokens = torch.tensor(own, device=device)
         if self._ranks > 1:
             dist.all_reduce(tokens)
         return tokens.clamp(min=1).double()

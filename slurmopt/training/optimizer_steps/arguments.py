@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+import operator
 from numbers import Real
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from slurmopt.errors import JobError
 from slurmopt.training.accumulation import MicroBatch
 from slurmopt.training.noise_scale import NoiseScale
-from slurmopt.training.precision import FP16
+from slurmopt.training.optimizer_steps.precision import FP16
 from slurmopt.training.schedules import ScheduledRate
 
 
@@ -20,7 +22,21 @@ def skips_on_device(optimizer: torch.optim.Optimizer, precision: str, schedule: 
     return is_fused and precision != FP16 and (schedule is None or isinstance(schedule, ScheduledRate))
 
 
+def optimizer_of(value: Any) -> torch.optim.Optimizer:
+    if not isinstance(value, torch.optim.Optimizer):
+        raise JobError(f"optimizer is a {type(value).__name__}; valid: a torch.optim.Optimizer")
+    return value
+
+
+def group_of(value: Any) -> dist.ProcessGroup:
+    if not isinstance(value, dist.ProcessGroup):
+        raise JobError(f"stages is {value!r}; valid: the process group of the pipeline, or None")
+    return value
+
+
 def schedule_of(optimizer: torch.optim.Optimizer, schedule: Any) -> Any:
+    if isinstance(schedule, type):
+        raise JobError(f"schedule is the class {schedule.__name__}; valid: an object of it, or a function of the steps")
     if schedule is None or hasattr(schedule, "step"):
         return schedule
     if not callable(schedule):
@@ -71,6 +87,15 @@ def range_of_steps(value: range) -> range:
     if not isinstance(value, range):
         raise JobError(f"anomalies is {value!r}; valid: a range of steps, such as range(1000, 1010)")
     return value
+
+
+def whole_tokens(value: int | None) -> int | None:
+    if value is None:
+        return None
+    number = operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else -1
+    if number < 0:
+        raise JobError(f"tokens is {value!r}; valid: how many tokens of the micro-batch count, 0 or more")
+    return number
 
 
 def passes(value: int) -> int:

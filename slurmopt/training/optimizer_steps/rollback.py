@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from slurmopt.errors import JobError
 from slurmopt.log import warning
-from slurmopt.training.sampler import ResumableSampler
+from slurmopt.training.sampling.sampler import ResumableSampler
 
 if TYPE_CHECKING:
     from slurmopt.checkpoint import Checkpointer
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class Counting(Protocol):
     """What counts the steps of a training: `Steps`."""
 
-    count: int
+    @property
+    def count(self) -> int: ...
 
     def state_dict(self) -> dict[str, Any]: ...
 
