@@ -113,6 +113,6 @@ def test_trials_tell_their_worker_and_their_time(bench: Workbench, monkeypatch: 
 def _asked(cwd: Path, *words: str) -> object:
     argv = [sys.executable, "-m", "slurmopt", *words, "--json"]
     done = subprocess.run(
-        argv, cwd=cwd, env=clean_environment(), capture_output=True, text=True, check=True, timeout=60
+        argv, cwd=cwd, env=clean_environment(), capture_output=True, text=True, check=True, timeout=180
     )
     return data_of(done.stdout)

@@ -13,7 +13,7 @@ TWO_MESSAGES = "log.info('checkpoints to scratch'); log.warning('the journal can
 def said(*lines: str) -> tuple[list[str], list[str]]:
     """The lines of standard output and of standard error of a program."""
     code = "\n".join(["from slurmopt import log", *lines])
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=True)
     return done.stdout.splitlines(), done.stderr.splitlines()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from slurmopt.grid.search.batch_size import FAST, MARGIN, Trial, answer, rate_text
+from slurmopt.grid.search.batch_size import FAST, MARGIN, Trial, answer, failed, rate_text
 from slurmopt.report.output.page import render
 from slurmopt.run_folder.access.files import replace_text
 from slurmopt.units import human_bytes
@@ -44,6 +44,8 @@ def page_of(name: str, key: str, trials: Sequence[Trial]) -> str:
 
 
 def _tiles(trials: Sequence[Trial]) -> list[tuple[str, str]]:
+    if failed(trials) is not None:
+        return [("no answer", "a trial failed, and not for want of memory")]
     found = answer(trials)
     if found is None:
         return [("none", "sizes that fit")]

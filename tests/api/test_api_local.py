@@ -58,7 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_run_is_submitted_waited_for_and_read(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run = submit("main", value=HOSTILE)
-    assert run.result(timeout=60) == HOSTILE
+    assert run.result(timeout=180) == HOSTILE
     assert (run.status.state, run.status.step, run.done) == ("finished", 3, True)
     assert run.metrics == {"loss": pytest.approx(1 / 3)}
     assert run.logs() == run.logs(0) == "rank 0\n"
@@ -69,7 +69,7 @@ def test_a_run_is_submitted_waited_for_and_read(folder: Path, capfd: pytest.Capt
     assert (run.job_id or "").startswith("local-")
     assert (run.backend, run.name, run.folder.parent.parent) == ("local", "main", folder / "runs")
     assert capfd.readouterr().out == ""
-    assert run.retry(resources={"time": "1h"}, again=True).result(timeout=60) == HOSTILE
+    assert run.retry(resources={"time": "1h"}, again=True).result(timeout=180) == HOSTILE
     assert [event["event"] for event in events.read(run.folder / "events.jsonl")].count("submitted") == 2
     with pytest.raises(RunError, match=r"has finished, so there is nothing to retry; .* give again=True"):
         run.retry()
@@ -78,7 +78,7 @@ def test_a_run_is_submitted_waited_for_and_read(folder: Path, capfd: pytest.Capt
 def test_a_failure_is_raised_with_its_traceback_and_shown_without_markup(folder: Path) -> None:
     run = submit("broken", {"launch.name": "<b>"})
     with pytest.raises(RunFailed, match="failed: user error, rank 0: ValueError") as raised:
-        run.result(timeout=60)
+        run.result(timeout=180)
     assert raised.value.state == "failed"
     assert "raise ValueError" in (raised.value.traceback or "")
     shown = run._repr_html_()
@@ -95,7 +95,7 @@ def test_nothing_waits_until_it_is_asked_to_and_a_cancel_ends_the_run(folder: Pa
         run.wait(timeout=0.1)
     wait_until(lambda: run.status.state == "running", 30, "the run runs")
     assert run.cancel()
-    assert run.wait(timeout=60).state == "cancelled"
+    assert run.wait(timeout=180).state == "cancelled"
     with pytest.raises(RunFailed, match="was cancelled"):
         run.result()
     shutil.rmtree(run.folder)
@@ -108,7 +108,7 @@ def test_nothing_waits_until_it_is_asked_to_and_a_cancel_ends_the_run(folder: Pa
 
 def test_commands_have_interpolations_and_keys_of_their_own(folder: Path) -> None:
     run = submit(command="sh -c 'echo $0 $1' '${word}' ${n}", word="it's ${x}", n=3, launch={"backend": "local"})
-    assert run.result(timeout=60) is None
+    assert run.result(timeout=180) is None
     assert run.logs() == "it's ${x} 3\n"
 
 

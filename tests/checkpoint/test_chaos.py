@@ -30,7 +30,7 @@ Until = Callable[[Callable[[], Any]], Any]
 
 def chaos(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(CHAOS), "checkpoints", "--folder", str(folder), *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=folder)
+    return subprocess.run(command, capture_output=True, text=True, timeout=1800, cwd=folder)
 
 
 def test_what_was_reported_durable_survives_sigkill_and_is_never_a_mix(tmp_path: Path) -> None:

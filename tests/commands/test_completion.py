@@ -262,7 +262,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def run_shell(folder: Path, *command: str) -> str:
-    done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=180)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

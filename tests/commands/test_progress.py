@@ -40,5 +40,5 @@ def _read(terminal: int) -> bytes:
 
 
 def test_without_a_terminal_one_line_says_that_it_goes_on() -> None:
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=180, check=True)
     assert [line for line in done.stderr.splitlines() if "fetching step 4" in line] == done.stderr.splitlines() != []

@@ -112,7 +112,7 @@ def test_a_launch_says_the_price_and_keeps_the_environment_out_of_the_script(pro
         "metrics.prometheus.token=${oc.env:PROM_TOKEN}",
     ]
     ended = subprocess.run(
-        [sys.executable, "-m", "slurmopt.launch", *words], cwd=project, capture_output=True, text=True, timeout=60,
+        [sys.executable, "-m", "slurmopt.launch", *words], cwd=project, capture_output=True, text=True, timeout=180,
         env={"PROM_TOKEN": "s3cret", "PATH": "/usr/bin:/bin", "HOME": str(project)},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr

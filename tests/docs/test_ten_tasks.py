@@ -15,7 +15,7 @@ ROW = re.compile(
 
 def test_the_table_is_the_count_of_what_is_typed() -> None:
     counter()
-    checked = subprocess.run([sys.executable, SCRIPT, "--check"], capture_output=True, text=True, timeout=60)
+    checked = subprocess.run([sys.executable, SCRIPT, "--check"], capture_output=True, text=True, timeout=180)
     assert checked.returncode == 0, checked.stderr
     rows = ROW.findall(PAGE.read_text(encoding="utf-8"))
     assert [row[0] for row in rows] == [str(number) for number in range(1, 11)]

@@ -480,5 +480,5 @@ def test_all_that_is_below_a_process_is_ended_but_the_child_that_is_spared() -> 
         "process_tree.clear_up()\n"
         "print(process_tree.is_running(spared.pid))"
     )
-    done = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([PYTHON, "-c", code], capture_output=True, text=True, timeout=180, check=True)
     assert done.stdout.split() == ["True", "False", "False"]

@@ -27,7 +27,7 @@ def started(code: str, folder: Path, hang_after: str = "None", heartbeat: float 
 
 def said(process: subprocess.Popen[str]) -> str:
     """What it wrote; it has to end well."""
-    errors = process.communicate(timeout=60)[1]
+    errors = process.communicate(timeout=180)[1]
     assert process.returncode == 0, errors
     return errors
 

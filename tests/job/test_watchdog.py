@@ -175,8 +175,8 @@ class Case:
         return found
 
     def finish(self) -> None:
-        self.step.communicate(timeout=60)
-        self.lookout.wait(timeout=60)
+        self.step.communicate(timeout=180)
+        self.lookout.wait(timeout=180)
 
     def clear_up(self) -> None:
         for pid in (*self.pids, self.step.pid, self.lookout.pid):
@@ -336,7 +336,7 @@ def test_nothing_is_judged_while_the_folder_takes_no_writes(cases: dict[str, Cas
 def test_a_wrong_word_ends_with_status_2(tmp_path: Path, word: str) -> None:
     words = lookout_words(RunFolder(tmp_path), 1, os.getpid())
     words[words.index("--hang-after") + 1] = word
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=180)
     assert ended.returncode == 2
     assert "--hang-after" in ended.stderr
     assert "Traceback" not in ended.stderr

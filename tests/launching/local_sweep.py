@@ -59,7 +59,7 @@ def write_project(folder: Path, train: str, experiment: str) -> None:
 
 def slurmopt(*words: str, **options: Any) -> subprocess.CompletedProcess[str]:
     argv = [sys.executable, "-m", "slurmopt", *words]
-    return subprocess.run(argv, capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run(argv, capture_output=True, text=True, timeout=180, **options)
 
 
 class LocalSweep:

@@ -134,7 +134,7 @@ def test_a_launch_that_is_repeated_while_the_killed_ones_sbatch_lives_waits_for_
         again.communicate(timeout=6)  # a look at squeue or three later it must not have submitted another
     assert not jobs_of(project)
     (project.path / "go").touch()
-    out, err = again.communicate(timeout=60)
+    out, err = again.communicate(timeout=180)
     assert again.returncode == 0, err
     assert data_of(out)["job_ids"] == jobs_of(project)
 
@@ -159,7 +159,7 @@ def test_a_launch_that_another_of_its_id_has_overtaken_submits_nothing(project: 
     wait_until(lambda: seen.exists() and "stopped by SIGSTOP" in seen.read_text(), 60, "it stops")
     answer = data_of(project.launch(*TASK, *words).stdout)
     subprocess.run(["pkill", "-CONT", "--parent", str(first.pid)], check=True)
-    out, err = first.communicate(timeout=60)
+    out, err = first.communicate(timeout=180)
     assert first.returncode == 0, err
     assert data_of(out) == answer
     assert answer["job_ids"] == jobs_of(project)
@@ -362,7 +362,7 @@ def test_an_error_before_sbatch_leaves_nothing_and_asks_nobody_to_look_for_a_job
     inject = ["inject=openat:error=EIO", *of_held(script)]
     faulty = ["strace", "-f", "-qq", "-o", "/dev/null", "-e", "trace=openat", "-e", *inject]
     launch = begin(project, "launch.name=early", "launch.id=one", before=faulty)
-    _, err = launch.communicate(timeout=60)
+    _, err = launch.communicate(timeout=180)
     assert err == f"slurmopt: error: {script}: input/output error; nothing was submitted\n"
     assert not (project.path / "runs" / "early").exists()
     assert not jobs_of(project)
@@ -418,7 +418,7 @@ def test_a_squeue_that_lists_nothing_makes_no_job_a_lost_one(project: Any) -> No
 
 def test_a_lost_answer_is_looked_up_where_squeue_lists_nothing(project: Any) -> None:
     words = ("launch.name=mute", "launch.id=one", "resources.partition=down")
-    begin(project, *words, **wrapped(project, "sbatch", KILLED_AFTER_SBATCH)).communicate(timeout=60)
+    begin(project, *words, **wrapped(project, "sbatch", KILLED_AFTER_SBATCH)).communicate(timeout=180)
     mute = wrapped(project, "squeue", "exit 0")
     answer = data_of(project.launch(*TASK, *words, **mute).stdout)
     assert answer["job_ids"] == jobs_of(project)

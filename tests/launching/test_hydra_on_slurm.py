@@ -159,7 +159,7 @@ def test_ctrl_c_lets_go_of_the_jobs(application: Application) -> None:
     assert waiting.stderr is not None
     assert any("2 pending" in line for line in waiting.stderr)
     os.kill(waiting.pid, signal.SIGINT)
-    said = waiting.communicate(timeout=60)[1]
+    said = waiting.communicate(timeout=180)[1]
     assert waiting.returncode == 130
     assert (
         f"interrupted; the jobs continue; slurmopt status {application.sweep('out').relative_to(application.path)}"

@@ -371,7 +371,7 @@ def test_ctrl_c_lets_go_and_says_how_to_cancel(folder: Path) -> None:
     waiting = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_until(lambda: list(folder.glob("runs/held/*/logs/attempt-0")), 30, "the run starts")
     waiting.send_signal(signal.SIGINT)
-    _, err = waiting.communicate(timeout=30)
+    _, err = waiting.communicate(timeout=180)
     (run,) = (folder / "runs" / "held").iterdir()
     assert "which goes on; to end it: slurmopt cancel held/" in err
     assert waiting.returncode == 130

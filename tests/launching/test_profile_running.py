@@ -98,7 +98,7 @@ class Place:
     def slurmopt(self, *words: str) -> subprocess.CompletedProcess[str]:
         argv = [sys.executable, "-m", "slurmopt", *words]
         return subprocess.run(
-            argv, cwd=self.folder, env=self._environment, capture_output=True, text=True, timeout=60, check=False
+            argv, cwd=self.folder, env=self._environment, capture_output=True, text=True, timeout=180, check=False
         )
 
     def launch(self, name: str, *words: str) -> Path:

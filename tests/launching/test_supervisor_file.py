@@ -48,7 +48,7 @@ def next_attempt(run: Path, **variables: str) -> subprocess.CompletedProcess[str
         env={**clean_environment(), **variables},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
 
@@ -182,7 +182,7 @@ def test_a_template_of_the_version_before_has_all_in_the_script(folder: Path) ->
     (run / "supervisor.sh").unlink()
     script = (run / "job.sbatch").read_text()
     assert "slurmopt_signal() {" in script
-    done = subprocess.run(["bash", "-s"], input=script, env=clean_environment(), text=True, timeout=60, check=False)
+    done = subprocess.run(["bash", "-s"], input=script, env=clean_environment(), text=True, timeout=180, check=False)
     assert done.returncode == 0
     assert (run / "logs" / "attempt-1" / "rank-0.log").read_text() == "mine\n"
 

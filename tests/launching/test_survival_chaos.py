@@ -24,7 +24,7 @@ SAMPLES, STEPS_OF_AN_EPOCH = 403, 26
 
 def chaos(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPTS / "chaos"), "survival", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=clean_environment())
+    return subprocess.run(command, capture_output=True, text=True, timeout=1800, env=clean_environment())
 
 
 def test_a_training_survives_the_death_of_a_rank_and_is_judged() -> None:

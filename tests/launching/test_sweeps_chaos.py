@@ -28,7 +28,7 @@ from slurmopt.run_folder.sweep_layout import SweepFolder  # noqa: E402
 
 def chaos(*words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPTS / "chaos"), "sweeps", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=600, env=clean_environment())
+    return subprocess.run(command, capture_output=True, text=True, timeout=1800, env=clean_environment())
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="scripts/chaos needs torch")

@@ -16,7 +16,7 @@ def test_the_page_has_both_curves_and_the_trials(tmp_path: Path, chromium: Brows
         Trial(size=size, rate=1000 * size / (size + 20), memory=(2 + size / 8) * gib, limit=80 * gib)
         for size in (8, 16, 64, 256)
     ]
-    trials.append(Trial(size=1024, error="<img src=x onerror=alert(1)>"))
+    trials.append(Trial(size=1024, error="<img src=x onerror=alert(1)>", too_large=True))
     batch_size_page.write("mine/1", "batch_size", trials, tmp_path / "page.html")
     chromium.show(1100, dark=False)
     chromium.open(tmp_path / "page.html")
@@ -32,3 +32,12 @@ def test_the_page_has_both_curves_and_the_trials(tmp_path: Path, chromium: Brows
     assert chromium.value("document.querySelectorAll('table tbody tr').length") == 5
     assert chromium.value("document.images.length") == 0
     assert chromium.value(CONTRAST) == []
+
+
+def test_the_page_of_a_search_that_failed_does_not_tell_of_sizes(tmp_path: Path, chromium: Browser) -> None:
+    trials = [Trial(size=8, rate=286.0), Trial(size=16, error="ValueError: no such file")]
+    batch_size_page.write("mine/1", "batch_size", trials, tmp_path / "page.html")
+    chromium.open(tmp_path / "page.html")
+    text = str(chromium.value("document.body.innerText"))
+    assert "no answer\na trial failed, and not for want of memory" in text
+    assert "ValueError: no such file" in text

@@ -125,7 +125,7 @@ def test_a_config_of_a_hundred_thousand_brackets_ends_no_command(run: Run, tmp_p
     run.folder.config.write_text("a: " + "[" * 100_000)
     for command in (["history", "mine"], ["report", "mine"]):
         done = subprocess.run(
-            [sys.executable, "-m", "slurmopt", *command], cwd=tmp_path, capture_output=True, text=True, timeout=60
+            [sys.executable, "-m", "slurmopt", *command], cwd=tmp_path, capture_output=True, text=True, timeout=180
         )
         assert done.returncode == 0, "libyaml would end the process with SIGSEGV"
         assert "mine/one" in done.stdout

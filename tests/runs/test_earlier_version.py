@@ -95,7 +95,7 @@ def test_a_retry_that_slurmopt_undoes_leaves_no_supervisor_in_it(run: Path) -> N
 def test_each_old_name_starts_the_program_of_the_new_one(name: str, tmp_path: Path) -> None:
     def start(module: str) -> tuple[int, str]:
         done = subprocess.run(
-            [sys.executable, "-m", module], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
+            [sys.executable, "-m", module], capture_output=True, text=True, timeout=180, check=False, cwd=tmp_path
         )
         return done.returncode, done.stderr.strip().splitlines()[-1]
 

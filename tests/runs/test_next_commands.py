@@ -98,7 +98,7 @@ def test_while_it_runs_and_after_it_was_cancelled(folder: Path) -> None:
     wait_until(lambda: "running" in typed(status), 60, "it runs")
     followed = subprocess.Popen(["bash", "-c", follow], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     typed(cancel)
-    followed.communicate(timeout=60)
+    followed.communicate(timeout=180)
     typed("slurmopt wait three", 1)
     (again,) = commands_in(typed("slurmopt status three"))
     assert again.endswith("# goes on with it")

@@ -270,7 +270,7 @@ def test_a_local_run_tells_the_desktop_of_its_machine(project: Path, tmp_path: P
     run = SimpleNamespace(folder=RunFolder(project / "runs" / "desk" / "one"))
     command = [sys.executable, "-m", "slurmopt.launch", *words]
     environment = {**os.environ, "PATH": f"{path}:{os.environ['PATH']}", "DISPLAY": ":0"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180)
     assert done.returncode == 1, done.stderr
     # the launch returns at the verdict; the batch shell tells after it
     wait_until(lambda: (tmp_path / "shown").exists() and told(run), 30, "the desktop is told")

@@ -139,7 +139,7 @@ def test_a_run_that_is_alive_is_refused_and_two_retries_at_once_submit_one_job(f
     (folder / "nap").write_text("300\n")
     command = [sys.executable, "-m", "slurmopt", "retry", "mine"]
     both = [subprocess.Popen(command, env=clean_environment(), stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    errors = [process.communicate(timeout=60)[1] for process in both]
+    errors = [process.communicate(timeout=180)[1] for process in both]
     assert sorted(process.returncode for process in both) == [0, 2], errors
     assert len([one for one in events.read(run.events) if one["event"] == "submitted"]) == 2  # the launch's, and one
     wait_until(lambda: state(run) == "running", 60, "it runs")

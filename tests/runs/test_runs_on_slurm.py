@@ -43,7 +43,7 @@ def launch(name: str, command: str, *words: str) -> str:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
     )
     assert done.returncode == 0, done.stderr
     (job,) = data_of(done.stdout)["job_ids"]

@@ -106,7 +106,7 @@ class Attempt:
         os.rename(private(self.team) / "end.new", private(self.team) / "end")
 
     def wait(self) -> tuple[int, str]:
-        said = self.shell.communicate(timeout=60)[1]
+        said = self.shell.communicate(timeout=180)[1]
         return self.shell.returncode, said
 
 

@@ -106,7 +106,7 @@ def test_who_watches_is_told_and_sees_nothing_of_it(team: Team, command: str, wh
     code = f"lines = {PLANTED!r}\n" + WHAT[what].replace("Path('gone/mine/lines').read_text()", "lines")
     done = team.attacker.python(SWAP + code)
     assert done.returncode == 0, done.stderr
-    out, err = watching.communicate(timeout=30)
+    out, err = watching.communicate(timeout=180)
     assert watching.returncode == 2, out + err
     assert "PLANTED" not in out + err
     assert "66600666006" not in out + err
@@ -166,7 +166,7 @@ def test_a_launch_whose_folder_is_swapped_before_the_submission_says_so(team: Te
     assert done.returncode == 0, done.stderr
     before = sorted(path.name for path in team.project.rglob("runs/**/*"))
     (signs / "on").touch()
-    out, err = launch.communicate(timeout=60)
+    out, err = launch.communicate(timeout=180)
     assert (launch.returncode, out) == (2, ""), err
     own = team.project / "gone" / "mine" / "1"
     (line,) = err.splitlines()

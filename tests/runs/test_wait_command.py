@@ -58,7 +58,7 @@ def test_json_is_that_of_status(ended, running, capsys) -> None:
 def test_it_waits_for_the_end(running) -> None:
     process = waiting("running", "--timeout", "60s")
     running.end("finished")
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=180)
     assert (process.returncode, out, err) == (0, "running/3-c: finished\n", "")
 
 
@@ -74,7 +74,7 @@ def test_ctrl_c_ends_the_wait_alone(running) -> None:
         "from slurmopt.cli import main\n"
         "raise SystemExit(main(['wait', 'running']))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=180)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
@@ -88,7 +88,7 @@ def test_many_that_wait_ask_slurm_through_one_answer(make_run, tmp_path) -> None
     env = {**os.environ, "PATH": f"{tools}:{os.environ['PATH']}"}
     processes = [waiting(f"pending/{number}-x", "--timeout", "3s", env=env) for number in range(3)]
     for process in processes:
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
     assert calls.read_text().count("x") <= 2
 
 

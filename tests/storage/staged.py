@@ -54,7 +54,7 @@ def command(*words: object) -> subprocess.Popen[str]:
 
 
 def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=180)
     assert process.returncode == 0, errors
     data: dict[str, Any] = json.loads(output)["data"]
     return data

@@ -51,7 +51,7 @@ def test_a_python_with_other_checksums_makes_a_copy_of_its_own(source: Path, nod
     script = "import sys; sys.modules['xxhash'] = None; from slurmopt.cli import main; sys.exit(main(sys.argv[1:]))"
     words = [sys.executable, "-c", script, "storage", "stage", str(source), "--to", str(node), "--json"]
     for copied in (24, 0):  # the second one finds the first one's
-        done = subprocess.run([*words, "--verify", "checksum"], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run([*words, "--verify", "checksum"], capture_output=True, text=True, timeout=180, check=True)
         data = data_of(done.stdout)
         assert (data["copied_files"], data["path"] == used.path) == (copied, False)
     assert put(source, node).path == used.path
@@ -154,7 +154,7 @@ def test_a_place_that_another_user_could_replace_is_refused(source: Path, tmp_pa
 
 def test_the_command_says_what_it_did(source: Path, node: Path) -> None:
     def run(*words: object) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*STAGE, *map(str, words)], capture_output=True, text=True, timeout=60, check=False)
+        return subprocess.run([*STAGE, *map(str, words)], capture_output=True, text=True, timeout=180, check=False)
 
     first, second = run(source / "hole", "--to", node), run(source / "hole", "--to", node, "--verify", "checksum")
     assert re.fullmatch(

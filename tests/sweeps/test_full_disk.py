@@ -87,7 +87,7 @@ def test_processes_that_append_while_the_disk_runs_full_tear_no_line_of_each_oth
     ]
     wait_until(lambda: len(list(met.iterdir())) >= WRITERS // 2, 60, "the disk is full")
     room.unlink()
-    failures = [int(writer.communicate(timeout=60)[0]) for writer in writers]
+    failures = [int(writer.communicate(timeout=180)[0]) for writer in writers]
     assert [writer.returncode for writer in writers] == [0] * WRITERS
     assert sum(failures) > 0
     told = events.read(journal)

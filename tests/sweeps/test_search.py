@@ -118,7 +118,7 @@ def test_what_is_tried_depends_on_the_seed_and_not_on_the_workers(tmp_path: Path
 @pytest.mark.parametrize("record", [1, 2, 3])
 def test_a_worker_killed_after_any_record_goes_on_where_it_was(sweep: SweepFolder, record: int) -> None:
     """1: the trial is there and has no values; 2: it has; 3: it has been told."""
-    assert worker(sweep, 0, "--die-at", str(record)).wait(timeout=60) == -signal.SIGKILL
+    assert worker(sweep, 0, "--die-at", str(record)).wait(timeout=180) == -signal.SIGKILL
     assert [trial.number for trial in study(sweep).trials] == [0]
     finish(worker(sweep, 0))
     trials = study(sweep).trials
@@ -129,7 +129,7 @@ def test_a_worker_killed_after_any_record_goes_on_where_it_was(sweep: SweepFolde
 @pytest.mark.slow
 def test_a_worker_killed_in_the_middle_of_a_line_stops_nobody(sweep: SweepFolder) -> None:
     """It held the lock, and half a line of it stays."""
-    assert worker(sweep, 0, "--tear-at", "4").wait(timeout=60) == -signal.SIGKILL
+    assert worker(sweep, 0, "--tear-at", "4").wait(timeout=180) == -signal.SIGKILL
     assert not sweep.study.read_bytes().endswith(b"\n")
     finish(worker(sweep, 1), worker(sweep, 2))
     finish(worker(sweep, 0))
@@ -140,7 +140,7 @@ def test_a_worker_killed_in_the_middle_of_a_line_stops_nobody(sweep: SweepFolder
 def test_an_end_that_the_study_was_not_told_of_is_told_and_not_run_again(sweep: SweepFolder) -> None:
     """Killed by the first record after the trial's own end."""
     finish_one = worker(sweep, 0, "--tear-at", "3")
-    assert finish_one.wait(timeout=60) == -signal.SIGKILL
+    assert finish_one.wait(timeout=180) == -signal.SIGKILL
     assert study(sweep).trials[0].state == TrialState.RUNNING
     finish(worker(sweep, 0))
     assert study(sweep).trials[0].state == TrialState.COMPLETE
@@ -150,7 +150,7 @@ def test_an_end_that_the_study_was_not_told_of_is_told_and_not_run_again(sweep: 
 
 @pytest.mark.slow
 def test_trials_of_a_worker_that_may_come_back_are_left_alone(sweep: SweepFolder) -> None:
-    assert worker(sweep, 0, "--die-at", "2").wait(timeout=60) == -signal.SIGKILL
+    assert worker(sweep, 0, "--die-at", "2").wait(timeout=180) == -signal.SIGKILL
     finish(worker(sweep, 1))
     left = study(sweep).trials[0]
     assert (left.state, left.user_attrs[WORKER]) == (TrialState.RUNNING, "0-0")

@@ -139,7 +139,7 @@ def test_a_killed_rank_leaves_no_sampler(runner: Runner, who: str) -> None:
     assert beat is not None
     os.kill(beat.pid if who == "rank" else process.pid, signal.SIGKILL)
     wait_for(lambda: not alive(pid), "the sampler is gone")
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_a_training_that_closes_what_it_found_open_keeps_its_sampler_until_its_e
     wait_for(lambda: runner.folder.nodes_with_series(0) and len(measured(runner).times) >= 2, "two rows")
     assert alive(pid)
     end(runner)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     wait_for(lambda: not alive(pid), "the sampler is gone")
 
 
@@ -199,7 +199,7 @@ def test_a_command_that_dies_of_its_signal_is_not_waited_for_because_of_the_samp
     beat = runner.beat(0)
     assert beat is not None
     os.kill(beat.pid, signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     wait_for(lambda: not samplers(runner.folder), "the sampler is gone")
 
 

@@ -163,7 +163,7 @@ def test_the_verdict_removes_what_a_killed_attempt_left_here_and_in_a_shared_fol
     for pid in subprocess.run(["pgrep", "-f", str(runner.folder.path)], capture_output=True, text=True).stdout.split():
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(pid), signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate(timeout=180)
     assert list(textfile.glob("*.prom")), "nobody removed it yet"
     runner.judge(137)
     assert list(textfile.glob("*.prom")) == []

@@ -100,7 +100,7 @@ def test_of_another_node_there_are_measurements_alone(runner: Runner) -> None:
     process = runner._python(
         sys.executable, "slurmopt.job", str(runner.folder.path), *options, "--", sys.executable, "train.py"
     )
-    assert process.communicate(timeout=60)[0] == ""
+    assert process.communicate(timeout=180)[0] == ""
     assert process.returncode == 0
     assert [path.name for path in runner.folder.tensorboard.iterdir()] == ["hardware"]
     assert scalars(runner.folder.tensorboard / "hardware" / node, "gpu0/power") == {7: 300.0}
