@@ -45,6 +45,7 @@ COMMANDS = {
         "file systems and buckets: facts, layouts, rates, loading from S3",
     ),
     "profile": ("slurmopt.commands.profile.main", "traces of a running run: slurmopt profile RUN"),
+    "plan": ("slurmopt.commands.plan.main", "whether a training fits, how long it takes and what it costs"),
     "tune": ("slurmopt.commands.tune.main", "look for settings of a training by short trials: the batch size"),
     "bench": ("slurmopt.commands.bench.main", "measure the machine: collectives between ranks and nodes"),
     "export": ("slurmopt.commands.export", "dashboards and alarms for the metrics that runs send, as JSON"),

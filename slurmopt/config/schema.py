@@ -13,6 +13,7 @@ from slurmopt.config.metrics import Metrics
 from slurmopt.config.monitor import Monitor
 from slurmopt.config.network import Network
 from slurmopt.config.notify import Notify
+from slurmopt.config.plan import Plan
 from slurmopt.config.profile import Profile
 from slurmopt.config.resources import Resources
 from slurmopt.config.restart import Restart
@@ -38,6 +39,7 @@ class Settings:
     sweep: Sweep = field(default_factory=Sweep)
     monitor: Monitor = field(default_factory=Monitor)
     profile: Profile = field(default_factory=Profile)
+    plan: Plan = field(default_factory=Plan)
     metrics: Metrics = field(default_factory=Metrics)
 
 

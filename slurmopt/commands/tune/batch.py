@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from slurmopt import command_output
-from slurmopt.commands.tune.search import add_options, check, earlier, launched, next_launch, unanswered, value_of
+from slurmopt.commands.tune.search import add_options, check, earlier, launched, next_launch, unanswered
+from slurmopt.config.dotted import value_of
 from slurmopt.config.sweep import BATCH_SIZE
 from slurmopt.errors import InputError, one_line, why_failed
 from slurmopt.grid.search.batch_size import FAST, MARGIN, Answer, Trial, answer, failed, rate_text

@@ -35,7 +35,8 @@ from types import NoneType
 from typing import Any
 
 from slurmopt import command_output
-from slurmopt.commands.tune.search import add_options, check, earlier, has, launched, next_launch, unanswered, value_of
+from slurmopt.commands.tune.search import add_options, check, earlier, launched, next_launch, unanswered
+from slurmopt.config.dotted import has, value_of
 from slurmopt.config.sweep import LOADER
 from slurmopt.errors import InputError, one_line
 from slurmopt.grid.search.loader_settings import FAST, PREFETCH, Answer, Trial, answer

@@ -1,0 +1,32 @@
+"""`slurmopt plan`: what a training needs, before it waits in a queue."""
+
+from __future__ import annotations
+
+from slurmopt import command_output
+from slurmopt.commands.group import Group
+
+COMMANDS = {
+    "shapes": (
+        "slurmopt.commands.plan.shapes",
+        "compare shapes of an experiment: `slurmopt plan +experiment=NAME` is the same",
+    ),
+    "memory": ("slurmopt.commands.plan.memory", "the memory of a model in training, by part and phase"),
+}
+"""Each command's module, and a line of help."""
+
+_GROUP = Group(
+    "plan",
+    "[COMMAND] [OPTIONS] [KEY=VALUE ...]",
+    "Says whether a training fits, how long it takes and what it costs, before it is launched.",
+    COMMANDS,
+)
+parser = _GROUP.parser
+
+
+def main(argv: list[str]) -> int:
+    """Runs one of the commands, `shapes` if none is named, and returns its exit status."""
+    is_named = not argv or argv[0] in (*COMMANDS, "help", "-h", "--help")
+    is_override = not is_named and (argv[0].startswith("-") or "=" in argv[0])
+    if is_override:
+        command_output.name("plan shapes")
+    return _GROUP.main(["shapes", *argv] if is_override else argv)

@@ -1,0 +1,164 @@
+"""`slurmopt plan memory`: the memory of a model in training on one rank, by formulas.
+
+`--json` prints one object; sizes are bytes, an interval is a list of its two ends:
+
+    model       name, parameters, active_parameters, layers, hidden
+    layout      data, tensor, pipeline, stage, micro_batch, recompute
+    work        sequence, global_batch, precision, optimizer, attention, loss
+    tier        1: by formulas
+    parts       part → interval, each at its own maximum
+    phases      phase → interval, all that stands then
+    peak        the interval of the largest phase
+    gpu         name, memory
+    fits        the probability that the peak is within the GPU's memory
+    changes     what makes it smaller, the cheapest first: a list of what, cost, peak, saves
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from typing import Any
+
+from slurmopt import command_output
+from slurmopt.commands.plan.model_word import model_of
+from slurmopt.config.plan import Plan
+from slurmopt.errors import InputError
+from slurmopt.option_parser import OptionParser
+from slurmopt.planning.advice import Change, changes
+from slurmopt.planning.hardware import Gpu, gpu_of
+from slurmopt.planning.layout import RECOMPUTES, Layout, Work
+from slurmopt.planning.memory.peak import Memory, memory
+from slurmopt.planning.models.transformer import Transformer
+from slurmopt.planning.ranges import Range
+from slurmopt.planning.shapes import HSDP, LIKELY, STRATEGIES
+from slurmopt.planning.states import OPTIMIZERS, PRECISIONS
+from slurmopt.runs import options
+from slurmopt.runs.text_table import table, terminal_width
+from slurmopt.units import human_bytes
+
+_NODE = 8
+"""GPUs of a node, for hsdp and advice, where --gpus-per-node does not tell."""
+
+
+def main(argv: list[str]) -> int:
+    """Runs the command and returns its exit status."""
+    args = parser().parse_args(argv)
+    model, gpu = model_of(args.model, "plan memory: --model"), gpu_of(args.gpu, "plan memory: --gpu")
+    layout, work = _layout(args), _work(args)
+    found = memory(model, work, layout)
+    advice = changes(model, work, layout, min(gpu.domain, args.gpus_per_node))
+    if args.json:
+        command_output.print_json(_as_json(model, work, layout, gpu, found, advice))
+    else:
+        print("\n".join(_lines(model, work, layout, gpu, found, advice)))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of `slurmopt plan memory`."""
+    parser = OptionParser("slurmopt plan memory", description="The memory of a model in training, by part and phase.")
+    add = parser.add_argument
+    add("--model", required=True, help="a public model such as llama-8b, a config.json, or params=7e9")
+    add("--gpu", default="h100", help="default: h100")
+    add("--gpus", type=int, default=8, metavar="N", help="ranks in all (default: 8)")
+    add("--gpus-per-node", type=int, default=_NODE, metavar="N", help=f"default: {_NODE}")
+    add("--sequence", type=int, default=4096, metavar="N", help="tokens of a sample (default: 4096)")
+    add("--micro-batch", type=int, default=1, metavar="N", help="samples of a rank at a time (default: 1)")
+    add("--accumulate", type=int, default=1, metavar="N", help="micro-batches of a rank in a step (default: 1)")
+    add("--strategy", choices=list(STRATEGIES), default="fsdp", help="default: fsdp")
+    add("--tensor", type=int, default=1, metavar="N", help="ranks of tensor parallelism (default: 1)")
+    add("--pipeline", type=int, default=1, metavar="N", help="stages of a pipeline (default: 1)")
+    add("--recompute", choices=list(RECOMPUTES), default="no", help="activation checkpointing (default: no)")
+    add("--precision", choices=list(PRECISIONS), help="default: policy with fsdp and hsdp, else autocast")
+    add("--optimizer", choices=list(OPTIMIZERS), default="adamw", help="default: adamw")
+    add("--attention", choices=["flash", "eager"], default="flash", help="default: flash")
+    add("--loss", choices=["plain", "chunked"], default="plain", help="default: plain")
+    options.add_json(parser)
+    return parser
+
+
+def _layout(args: argparse.Namespace) -> Layout:
+    for name in ("gpus", "gpus_per_node", "sequence", "micro_batch", "accumulate", "tensor", "pipeline"):
+        if (value := getattr(args, name)) < 1:
+            raise InputError(f"plan memory: --{name.replace('_', '-')} {value} is not valid; valid: 1 or more")
+    copy = args.tensor * args.pipeline
+    if args.gpus % copy:
+        raise InputError(f"plan memory: --gpus {args.gpus} is no multiple of --tensor times --pipeline = {copy}")
+    data = args.gpus // copy
+    inside = max(1, args.gpus_per_node // args.tensor)
+    shard = min(data, inside) if args.strategy == HSDP else None
+    if shard is not None and data % shard:
+        raise InputError(f"plan memory: hsdp shards over {shard} ranks, which do not divide {data}")
+    return Layout(
+        data=data,
+        tensor=args.tensor,
+        pipeline=args.pipeline,
+        stage=STRATEGIES[args.strategy],
+        shard=shard,
+        micro_batch=args.micro_batch,
+        recompute=args.recompute,
+    )
+
+
+def _work(args: argparse.Namespace) -> Work:
+    data = args.gpus // (args.tensor * args.pipeline)
+    names = ("sequence", "precision", "optimizer", "attention", "loss", "strategy")
+    return Plan(**{name: getattr(args, name) for name in names}).work(args.micro_batch * args.accumulate * data)
+
+
+def _lines(model: Transformer, work: Work, layout: Layout, gpu: Gpu, found: Memory, advice: list[Change]) -> list[str]:
+    peak, fits = found.peak, found.peak.probability_below(gpu.memory)
+    what = f"data {layout.data} (stage {layout.stage}), tensor {layout.tensor}, pipeline {layout.pipeline}"
+    lines = [
+        f"{model.name}: {model.parameters:,} parameters, {model.layers} layers, hidden {model.hidden:,}",
+        f"{layout.ranks} ranks: {what}; micro-batch {layout.micro_batch} of {work.sequence:,} tokens; "
+        f"{work.precision}, {work.optimizer}",
+        "",
+        _table("PART", found.parts),
+        "",
+        _table("PHASE", found.phases),
+        "",
+        f"peak      {_ends_text(peak)}, by formulas (tier 1), a 90 % interval",
+        f"fits      with {fits:.0%} into the {human_bytes(gpu.memory)} of {gpu.name}",
+    ]
+    if fits < LIKELY and advice:
+        rows = [[change.what, human_bytes(change.saves), _ends_text(change.peak), change.cost] for change in advice]
+        lines += ["", table(["CHANGE ONE THING", "SAVES", "PEAK THEN", "COSTS"], rows, terminal_width())]
+    return lines
+
+
+def _table(title: str, ranges: Mapping[str, Range]) -> str:
+    rows = [[name, human_bytes(each.low), human_bytes(each.high), ""] for name, each in ranges.items()]
+    return table([title, "LOW", "HIGH", ""], rows, terminal_width())
+
+
+def _ends_text(each: Range) -> str:
+    return f"{human_bytes(each.low)} to {human_bytes(each.high)}"
+
+
+def _ends(each: Range) -> list[float]:
+    return [each.low, each.high]
+
+
+def _as_json(
+    model: Transformer, work: Work, layout: Layout, gpu: Gpu, found: Memory, advice: list[Change]
+) -> dict[str, Any]:
+    def of(thing: object, names: tuple[str, ...]) -> dict[str, Any]:
+        return {name: getattr(thing, name) for name in names}
+
+    return {
+        "model": of(model, ("name", "parameters", "active_parameters", "layers", "hidden")),
+        "layout": of(layout, ("data", "tensor", "pipeline", "stage", "micro_batch", "recompute")),
+        "work": of(work, ("sequence", "global_batch", "precision", "optimizer", "attention", "loss")),
+        "tier": 1,
+        "parts": {name: _ends(each) for name, each in found.parts.items()},
+        "phases": {name: _ends(each) for name, each in found.phases.items()},
+        "peak": _ends(found.peak),
+        "gpu": of(gpu, ("name", "memory")),
+        "fits": found.peak.probability_below(gpu.memory),
+        "changes": [
+            {"what": change.what, "cost": change.cost, "peak": _ends(change.peak), "saves": change.saves}
+            for change in advice
+        ],
+    }

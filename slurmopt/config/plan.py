@@ -1,0 +1,110 @@
+"""The group `plan`: what `slurmopt plan` is to know of the training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from slurmopt.config.check import at_least, one_line_text, one_of
+from slurmopt.errors import ConfigError
+from slurmopt.planning.layout import FLASH, NO, PLAIN, RECOMPUTES, Work, check_work
+from slurmopt.planning.shapes import DDP, STRATEGIES, usual_precision
+from slurmopt.planning.states import ADAMW
+
+DIMENSIONS = ("micro_batch", "strategy", "tensor", "pipeline", "recompute")
+"""What a training may let its config choose."""
+
+
+@dataclass(kw_only=True)
+class Plan:
+    """What [`slurmopt plan`](planning.md) is to know of the training. The job itself takes nothing from here."""
+
+    model: str | None = None
+    """A public model such as `llama-8b`, the path of a `config.json` of transformers, or a count such as `params=7e9`.
+    """
+
+    gpu: str | None = None
+    """The GPU, such as `h100`. Default: `resources.gpu_type`."""
+
+    network: float | None = None
+    """The network of a node in Gbit/s, such as 3200. Without it several nodes are not compared."""
+
+    nodes: list[int] = field(default_factory=list)
+    """The numbers of nodes to compare. Default: `resources.nodes`, and 1, 2, 4, … up to four times as many."""
+
+    sequence: int | None = None
+    """Tokens of a sample."""
+
+    global_batch: int | None = None
+    """Samples of a step over all ranks. Default: a micro-batch of each rank of the experiment."""
+
+    tokens: float | None = None
+    """Tokens of the whole training, such as 2e9."""
+
+    precision: str | None = None
+    """`fp32`, `autocast` (torch.autocast over fp32 weights), `policy` (FSDP2's MixedPrecisionPolicy), `mixed` (16-bit
+    weights, and an fp32 copy in the optimizer) or `bf16`. Default: `policy` with fsdp and hsdp, else `autocast`."""
+
+    optimizer: str = ADAMW
+    """`adamw`, `adamw-8bit`, `momentum`, `sgd`, `lion` or `adafactor`."""
+
+    fp32_gradients: bool = False
+    """Whether 16-bit weights have gradients in fp32."""
+
+    attention: str = FLASH
+    """`flash`; `eager`: the matrix of scores stands in memory."""
+
+    loss: str = PLAIN
+    """`plain`; `chunked`: the logits never stand in memory at once."""
+
+    dropout: bool = False
+    """Whether the model drops activations in training."""
+
+    strategy: str = DDP
+    """`ddp`, `zero1`, `zero2`, `fsdp`, or `hsdp`: sharded inside of each node, copied over nodes."""
+
+    tensor: int = 1
+    """Ranks of tensor parallelism, with the sequence split too."""
+
+    pipeline: int = 1
+    """Stages of a pipeline."""
+
+    micro_batch: int = 1
+    """Samples of a rank at a time."""
+
+    recompute: str = NO
+    """Activation checkpointing: `no`, `selective` (the scores of attention) or `full` (of each layer)."""
+
+    keys: dict[str, str] = field(default_factory=dict)
+    """The config's own keys of what the training can vary: `{micro_batch: train.batch_size, strategy: train.strategy}`.
+    Of `micro_batch`, `strategy`, `tensor`, `pipeline` and `recompute` those that have no key stay as they are."""
+
+    def __post_init__(self) -> None:
+        for name in ("sequence", "global_batch", "tensor", "pipeline", "micro_batch"):
+            at_least(getattr(self, name), 1, f"plan.{name}")
+        for name in ("tokens", "network"):
+            if (value := getattr(self, name)) is not None and not 0 < value < 1e20:
+                raise ConfigError(f"{value} is not valid; valid: a number above 0", f"plan.{name}")
+        for at, nodes in enumerate(self.nodes):
+            at_least(nodes, 1, f"plan.nodes[{at}]")
+        one_of(self.strategy, STRATEGIES, "plan.strategy")
+        one_of(self.recompute, RECOMPUTES, "plan.recompute")
+        for dimension, key in self.keys.items():
+            one_of(dimension, DIMENSIONS, "plan.keys")
+            if not key:
+                raise ConfigError("needs a key of the config", f"plan.keys.{dimension}")
+        for name in ("model", "gpu"):
+            one_line_text(getattr(self, name), f"plan.{name}")
+        check_work(self.work(1), "plan")
+
+    def work(self, global_batch: int) -> Work:
+        """One step of the training, with this global batch unless the config has one."""
+        return Work(
+            sequence=self.sequence or 1,
+            global_batch=self.global_batch or global_batch,
+            precision=self.precision or usual_precision(self.strategy),
+            optimizer=self.optimizer,
+            fp32_gradients=self.fp32_gradients,
+            attention=self.attention,
+            loss=self.loss,
+            dropout=self.dropout,
+        )

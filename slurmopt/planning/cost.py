@@ -1,0 +1,50 @@
+"""What a training takes as a whole: time with its restarts, GPU-hours, money and energy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurmopt.planning.hardware import Gpu
+from slurmopt.planning.interruptions import expected_seconds, optimum
+from slurmopt.planning.ranges import Range
+
+_LOAD = Range(0.6, 1.0)
+"""The part of its limit of power that a GPU takes in training. Assumed; the report of a run measures it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failures:
+    """What interrupts a training, in seconds."""
+
+    mtbf_of_node: float
+    restart: float
+    """From a failure to the first new step, the wait in the queue included."""
+    blocked: float
+    """What a save blocks the training for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Total:
+    """The whole training; intervals of 90 %."""
+
+    seconds: Range
+    """With restarts and saves, where these are known."""
+    gpu_hours: Range
+    kwh: Range
+    interval: float | None
+    """The seconds between saves that are best; None where nothing is known of failures."""
+
+
+def total(steps: float, step: Range, gpus: int, nodes: int, gpu: Gpu, failures: Failures | None) -> Total:
+    """The whole of `steps` steps on so many GPUs. Failures are those of independent nodes: M = M_node / nodes."""
+    work, interval = steps * step, None
+    if failures is not None:
+        mtbf = failures.mtbf_of_node / nodes
+        interval = optimum(max(failures.blocked, 1e-3), mtbf)
+        low, high = (
+            expected_seconds(each, interval, failures.blocked, failures.restart, mtbf) for each in (work.low, work.high)
+        )
+        work = Range(low, high)
+    hours = work * (gpus / 3600)
+    kwh = Range(hours.low * _LOAD.low, hours.high * _LOAD.high) * (gpu.watts / 1000)
+    return Total(seconds=work, gpu_hours=hours, kwh=kwh, interval=interval)

@@ -1,0 +1,106 @@
+"""How a training is spread over ranks, and what each micro-batch is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slurmopt.errors import ConfigError
+from slurmopt.planning.models.transformer import Transformer
+from slurmopt.planning.states import ADAMW, AUTOCAST, OPTIMIZERS, PRECISIONS
+
+NO, SELECTIVE, FULL = "no", "selective", "full"
+RECOMPUTES = (NO, SELECTIVE, FULL)
+FLASH, EAGER = "flash", "eager"
+PLAIN, CHUNKED = "plain", "chunked"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """One step of a training, as the experiment defines it."""
+
+    sequence: int
+    """Tokens of a sample."""
+    global_batch: int
+    """Samples of a step over all ranks."""
+    precision: str = AUTOCAST
+    optimizer: str = ADAMW
+    fp32_gradients: bool = False
+    attention: str = FLASH
+    """`flash`, or `eager`: the matrix of scores stands in memory."""
+    loss: str = PLAIN
+    """`plain`, or `chunked`: the logits never stand in memory at once."""
+    dropout: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of a step."""
+        return self.sequence * self.global_batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """Where the parts of the model and of a step are."""
+
+    data: int = 1
+    """Replicas of the model, sharded or not."""
+    tensor: int = 1
+    pipeline: int = 1
+    stage: int = 0
+    """0: DDP; 1 and 2: the optimizer is sharded, the gradients too; 3: FSDP2."""
+    shard: int | None = None
+    """Ranks over which one copy is sharded (HSDP); all of `data` unless it is said."""
+    micro_batch: int = 1
+    """Samples of a rank at a time."""
+    recompute: str = NO
+    interleave: int = 1
+    """Virtual stages of each rank of a pipeline."""
+    fused: bool | None = None
+    """Whether norms, SwiGLU and the optimizer are fused kernels; None where that is not known."""
+
+    @property
+    def ranks(self) -> int:
+        return self.data * self.tensor * self.pipeline
+
+    @property
+    def shards(self) -> int:
+        """Ranks over which the states are sharded."""
+        return self.shard or self.data
+
+    def micro_batches(self, work: Work) -> int:
+        """Micro-batches of a rank in each step."""
+        return work.global_batch // (self.micro_batch * self.data)
+
+
+def check_work(work: Work, place: str) -> None:
+    """Raises ConfigError for values that no training has; `place` is what stands before the keys, such as `plan`."""
+    for key, value in (("sequence", work.sequence), ("global_batch", work.global_batch)):
+        if value < 1:
+            raise ConfigError(f"{value} is not valid; valid: a whole number from 1", f"{place}.{key}")
+    for key, choice, valid in (
+        ("precision", work.precision, tuple(PRECISIONS)),
+        ("optimizer", work.optimizer, tuple(OPTIMIZERS)),
+        ("attention", work.attention, (FLASH, EAGER)),
+        ("loss", work.loss, (PLAIN, CHUNKED)),
+    ):
+        if choice not in valid:
+            raise ConfigError(f"{choice!r} is not valid; valid: {', '.join(valid)}", f"{place}.{key}")
+
+
+def why_not(layout: Layout, model: Transformer, work: Work, domain: int) -> str | None:
+    """The rule that a layout breaks, in words; None if it breaks none. `domain`: GPUs that fast links join."""
+    t, p, d = layout.tensor, layout.pipeline, layout.data
+    if t > domain:
+        return f"tensor parallelism over {t} GPUs leaves the {domain} that fast links join"
+    if model.heads % t or model.ffn % t:
+        return f"tensor parallelism over {t} does not divide {model.heads} heads and {model.ffn:,} of the MLP"
+    if model.kv_heads % t and t % model.kv_heads:
+        return f"tensor parallelism over {t} neither divides {model.kv_heads} heads of keys nor copies them"
+    if p * layout.interleave > model.layers or model.layers % (p * layout.interleave):
+        return f"{p * layout.interleave} stages do not divide {model.layers} layers"
+    if layout.shard is not None and d % layout.shard:
+        return f"{layout.shard} shards do not divide {d} ranks"
+    if work.global_batch % (layout.micro_batch * d):
+        return f"{d} ranks with {layout.micro_batch} each do not divide the global batch of {work.global_batch:,}"
+    if p > 1 and layout.micro_batches(work) < 4 * p:
+        return f"{layout.micro_batches(work)} micro-batches leave a pipeline of {p} idle; {4 * p} or more do not"
+    return None
