@@ -12,6 +12,8 @@ word that tells why there is none: `not supported`, `not allowed`, `not measured
     device_seconds     allocated, over all attempts
     shares             the ledger: a list of bucket, seconds (of devices), share; they sum to device_seconds
     provisional        whether the ledger may still change
+    planned            what slurmopt plan says of the config beside what was measured: peak, planned_peak (bytes, two
+                       ends), step, planned_step; null where the config has no plan
     accounting         charged, counted, difference (seconds of devices), unit: the ledger against sacct; else null
     cost               amount, currency, per_hour, source, energy, co2
     usage              name, share, detail

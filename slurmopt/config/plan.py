@@ -19,8 +19,7 @@ class Plan:
     """What [`slurmopt plan`](planning.md) is to know of the training. The job itself takes nothing from here."""
 
     model: str | None = None
-    """A public model such as `llama-8b`, the path of a `config.json` of transformers, or a count such as `params=7e9`.
-    """
+    """A public model such as `llama-8b`, the path of a `config.json` of transformers, or a count such as `7B`."""
 
     gpu: str | None = None
     """The GPU, such as `h100`. Default: `resources.gpu_type`."""

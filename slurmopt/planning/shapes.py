@@ -14,8 +14,8 @@ from slurmopt.planning.speed.step import StepTime, step_time
 from slurmopt.planning.states import AUTOCAST, POLICY
 
 DDP, FSDP, HSDP, ZERO1, ZERO2 = "ddp", "fsdp", "hsdp", "zero1", "zero2"
-STRATEGIES = {DDP: 0, ZERO1: 1, ZERO2: 2, FSDP: 3, HSDP: 3}
-"""The stage of each strategy of data parallelism."""
+STRATEGIES = {DDP: 0, FSDP: 3, HSDP: 3, ZERO1: 1, ZERO2: 2}
+"""The stage of each strategy of data parallelism, the simplest first."""
 
 
 def usual_precision(strategy: str) -> str:

@@ -21,9 +21,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from slurmopt import command_output
-from slurmopt.commands.plan.model_word import model_of
 from slurmopt.config.plan import Plan
 from slurmopt.errors import InputError
+from slurmopt.estimates.model_word import model_of
 from slurmopt.option_parser import OptionParser
 from slurmopt.planning.advice import Change, changes
 from slurmopt.planning.hardware import Gpu, gpu_of
@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt plan memory`."""
     parser = OptionParser("slurmopt plan memory", description="The memory of a model in training, by part and phase.")
     add = parser.add_argument
-    add("--model", required=True, help="a public model such as llama-8b, a config.json, or params=7e9")
+    add("--model", required=True, help="a public model such as llama-8b, a config.json, or a count such as 7B")
     add("--gpu", default="h100", help="default: h100")
     add("--gpus", type=int, default=8, metavar="N", help="ranks in all (default: 8)")
     add("--gpus-per-node", type=int, default=_NODE, metavar="N", help=f"default: {_NODE}")

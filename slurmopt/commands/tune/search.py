@@ -11,6 +11,7 @@ from typing import Any
 
 from slurmopt.config.sweep import BATCH_SIZE
 from slurmopt.errors import InputError, RunError, one_line
+from slurmopt.launching.override_words import merged, plus_and_key
 from slurmopt.run_folder.sweep_layout import SweepFolder
 from slurmopt.runs import options
 from slurmopt.runs.find import Selection, select
@@ -93,25 +94,12 @@ def earlier(name: str, what: str) -> SweepFolder:
     return selection.sweep
 
 
-def merged(words: list[str], overrides: list[str]) -> list[str]:
-    """`words` with `overrides` for those of the same keys, whose + they take over."""
-    before = {key: plus for plus, key in map(_plus_and_key, words)}
-    after = {_plus_and_key(word)[1] for word in overrides}
-    kept = [word for word in words if _plus_and_key(word)[1] not in after]
-    return kept + [before.get(_plus_and_key(word)[1], "") + word for word in overrides]
-
-
-def _plus_and_key(word: str) -> tuple[str, str]:
-    key = word.partition("=")[0].lstrip("+")
-    return word[: len(word) - len(word.lstrip("+"))], key
-
-
 def next_launch(sweep: SweepFolder, overrides: list[str]) -> str:
     """The line of the launch that follows the search."""
     typed = launch_overrides(sweep.run)
     if not typed:
         return f"next      launch the experiment with {one_line(shlex.join(overrides))}"
-    words = [word for word in typed if not _plus_and_key(word)[1].startswith(_OF_SEARCH) and word not in _ONCE]
+    words = [word for word in typed if not plus_and_key(word)[1].startswith(_OF_SEARCH) and word not in _ONCE]
     return f"next      {one_line(shlex.join(['slurmopt', 'launch', *merged(words, overrides)]))}"
 
 

@@ -80,6 +80,7 @@ def facts(report: RunReport) -> list[tuple[str, str]]:
         ("time", _times(report)),
         ("steps", words.steps(report)),
         ("speed", words.speed(report)),
+        ("plan", words.planned(report.planned)),
         ("cost", words.cost_of(report.cost, report.device_seconds, report.unit) if report.device_seconds else ""),
         ("energy", words.energy(report.cost)),
         ("accounting", words.checked(report.accounting)),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from slurmopt.errors import one_line
+from slurmopt.estimates import past_runs
 from slurmopt.gpu_peaks import dense_bf16_tflops
 from slurmopt.ledger.buckets import COMPUTE
 from slurmopt.ledger.ledger import Account, AttemptLedger, Ledger
@@ -17,7 +18,7 @@ from slurmopt.report.run import costs, curves, diagnoses, measures
 from slurmopt.report.run.fine_series import refine
 from slurmopt.report.run.gaps import listed, measured_in_part, without_series
 from slurmopt.report.run.measures import NodeSeries
-from slurmopt.report.run.run_report import Accounting, AttemptRow, NodeRow, RunReport, Share
+from slurmopt.report.run.run_report import Accounting, AttemptRow, NodeRow, Planned, RunReport, Share
 from slurmopt.report.run.speeds import rates
 from slurmopt.report.run_record import AccountingCheck, RunRecord
 from slurmopt.run_folder.json_values import text
@@ -74,6 +75,7 @@ def built(record: RunRecord) -> RunReport:
     report.provisional = ledger.provisional and record.state not in ENDED
     _add_check(report, record.accounting)
     _add_progress(report, record)
+    _add_plan(report, record)
     _add_attempts(report, record)
     _add_measures(report, record)
     _add_findings(report, record)
@@ -121,6 +123,14 @@ def _add_progress(report: RunReport, record: RunRecord) -> None:
     progress = from_heartbeat(beats[min(beats)]) if beats else record.status.progress
     report.step, report.total_steps, report.step_rate = progress.step, progress.total_steps, progress.steps_per_second
     report.rates = rates(list(beats.values()))
+
+
+def _add_plan(report: RunReport, record: RunRecord) -> None:
+    found = past_runs.scored_as(record.folder, record.config)
+    if found is None or found.shape.memory is None or found.shape.step is None:
+        return
+    peak, step = found.shape.memory.peak, found.shape.step.total
+    report.planned = Planned(found.peak, (peak.low, peak.high), found.step, (step.low, step.high))
 
 
 def _add_attempts(report: RunReport, record: RunRecord) -> None:

@@ -150,6 +150,19 @@ class Accounting:
     unit: str
 
 
+@dataclass(frozen=True)
+class Planned:
+    """What `slurmopt plan` says of the run's config beside what it measured; None where that was not measured."""
+
+    peak: float | None
+    """Bytes that torch had reserved on the rank that needed most."""
+    planned_peak: tuple[float, float]
+    """The 90 % interval of the formulas."""
+    step: float | None
+    """Seconds."""
+    planned_step: tuple[float, float]
+
+
 @dataclass
 class RunReport:
     """A report on a run, or on a job that slurmopt did not launch."""
@@ -187,6 +200,8 @@ class RunReport:
     shares: list[Share] = field(default_factory=list)
     provisional: bool = False
     """Whether the ledger may still change: the run goes on, or its last steps may be lost."""
+    planned: Planned | None = None
+    """None where the config has no plan."""
     accounting: Accounting | None = None
     """None where sacct was not asked, or knows none of its jobs."""
     cost: Cost = field(default_factory=Cost)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from slurmopt.report.run.run_report import COLUMNS, Accounting, Cost, Reading, RunReport
+from slurmopt.report.run.run_report import COLUMNS, Accounting, Cost, Planned, Reading, RunReport
 from slurmopt.units import human_bytes, human_count, human_seconds
 
 _HOUR = 3600.0
@@ -82,6 +82,19 @@ def device_time(seconds: float, unit: str) -> str:
     """`11,708 GPU-hours`, `6.50 CPU-seconds`. `unit`: GPU or CPU."""
     counted = time_unit(seconds)
     return f"{amount(seconds, counted)} {unit}-{counted}"
+
+
+def planned(found: Planned | None) -> str:
+    """How right the plan was: `peak 41.2 GiB, planned 33.5 GiB to 52.8 GiB; step 1.02 s, planned 0.9 s to 1.6 s`."""
+    if found is None:
+        return ""
+    parts = []
+    if found.peak is not None:
+        low, high = map(human_bytes, found.planned_peak)
+        parts.append(f"peak {human_bytes(found.peak)}, planned {low} to {high}")
+    if found.step is not None:
+        parts.append(f"step {found.step:.3g} s, planned {found.planned_step[0]:.3g} to {found.planned_step[1]:.3g} s")
+    return "; ".join(parts)
 
 
 def checked(found: Accounting | None) -> str:

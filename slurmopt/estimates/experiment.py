@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from slurmopt.commands.plan.model_word import model_of
 from slurmopt.config.dotted import value_of
 from slurmopt.errors import ConfigError, one_line
+from slurmopt.estimates.model_word import model_of
 from slurmopt.planning.hardware import Cluster, cluster, gpu_of
 from slurmopt.planning.layout import RECOMPUTES, Work
 from slurmopt.planning.models.transformer import Transformer
@@ -16,7 +16,7 @@ from slurmopt.planning.shapes import STRATEGIES, Choices, Shape
 
 if TYPE_CHECKING:
     from slurmopt.config.plan import Plan
-    from slurmopt.config.schema import Settings
+    from slurmopt.config.resources import Resources
 
 _MORE_NODES = 4
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
@@ -32,8 +32,14 @@ class Experiment:
     work: Work
     cluster: Cluster
     choices: Choices
+    now: Choices
+    """The shape that the config has now."""
     keys: dict[str, str]
     tokens: float | None
+
+    def as_it_is(self, nodes: int) -> Choices:
+        """The shape that the config has now, on so many nodes."""
+        return replace(self.now, nodes=(nodes,))
 
     def overrides(self, shape: Shape) -> list[str]:
         """What to launch the shape with."""
@@ -48,11 +54,14 @@ class Experiment:
         return [f"resources.nodes={shape.nodes}", *chosen]
 
 
-def experiment(settings: Settings, stored: Mapping[str, Any]) -> Experiment:
-    """Raises ConfigError where the config leaves out what a plan needs."""
-    plan, resources = _with_values(settings.plan, stored), settings.resources
+def experiment(plan: Plan, resources: Resources, stored: Mapping[str, Any]) -> Experiment:
+    """`stored`: the whole config, for the training's own keys. Raises ConfigError where it leaves out what a plan
+    needs."""
+    plan = _with_values(plan, stored)
     if plan.model is None:
-        raise ConfigError("is not set; valid: a model such as llama-8b, a config.json, or params=7e9", "plan.model")
+        raise ConfigError(
+            "is not set; valid: a model such as llama-8b, a config.json, or a count such as 7B", "plan.model"
+        )
     if plan.sequence is None:
         raise ConfigError("is not set; valid: the tokens of a sample, such as 4096", "plan.sequence")
     if not resources.gpus_per_node:
@@ -67,6 +76,15 @@ def experiment(settings: Settings, stored: Mapping[str, Any]) -> Experiment:
         work=plan.work(plan.micro_batch * max(1, ranks)),
         cluster=cluster(gpu_of(named, key), resources.gpus_per_node, plan.network or 1.0),
         choices=_choices(plan, nodes),
+        now=Choices(
+            nodes=nodes[:1],
+            strategies=(plan.strategy,),
+            tensor=(plan.tensor,),
+            pipeline=(plan.pipeline,),
+            micro_batch=(plan.micro_batch,),
+            recompute=(plan.recompute,),
+            precision=plan.precision,
+        ),
         keys=dict(plan.keys),
         tokens=plan.tokens,
     )

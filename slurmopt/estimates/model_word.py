@@ -12,7 +12,7 @@ from slurmopt.planning.models.public import NAMES, public_model
 from slurmopt.planning.models.transformer import Transformer, of_parameters
 from slurmopt.run_folder.access.files import read_whole
 
-_PARAMS = re.compile(r"params=(\d+(?:\.\d+)?)(?:e(\d{1,2})|([MBT]))?", re.IGNORECASE)
+_PARAMS = re.compile(r"(?:params=)?(\d+(?:\.\d+)?)(?:e\+?(\d{1,2})|([MBT]))?", re.IGNORECASE)
 _UNITS = {"M": 6, "B": 9, "T": 12}
 _FEWEST, _MOST = 2e7, 1e14
 _LARGEST = 1 << 20
@@ -22,11 +22,11 @@ def model_of(word: str, place: str) -> Transformer:
     """The shape of the model. Raises ConfigError, with `place`: what is wrong, and what would be valid."""
     if (public := public_model(word.lower())) is not None:
         return public
-    if word.startswith("params="):
+    if word.startswith("params=") or _PARAMS.fullmatch(word):
         return of_parameters(_count(word, place), name=one_line(word))
     if word.endswith(".json"):
         return _of_file(Path(word), place)
-    valid = f"params=COUNT, the path of a config.json, or one of {', '.join(NAMES)}"
+    valid = f"a count such as 7B, the path of a config.json, or one of {', '.join(NAMES)}"
     raise ConfigError(f"{one_line(word)[:80]!r} is no model; valid: {valid}", place)
 
 
@@ -35,7 +35,7 @@ def _count(word: str, place: str) -> float:
     exponent = 0 if match is None else int(match[2] or _UNITS.get((match[3] or "").upper(), 0))
     count = 0.0 if match is None else float(match[1]) * 10.0**exponent
     if not _FEWEST <= count <= _MOST:
-        raise ConfigError(f"{one_line(word)[:80]!r} is not valid; valid: params=20M to params=100T", place)
+        raise ConfigError(f"{one_line(word)[:80]!r} is not valid; valid: 20M to 100T", place)
     return count
 
 

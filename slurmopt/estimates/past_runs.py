@@ -1,0 +1,135 @@
+"""How far the formulas were off for runs that have been: what they say of a run's own config, and what it measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from slurmopt.config.plan import Plan
+from slurmopt.config.resources import Resources
+from slurmopt.errors import InputError, SlurmoptError
+from slurmopt.estimates.experiment import Experiment, experiment
+from slurmopt.planning.calibration import interval
+from slurmopt.planning.ranges import Range
+from slurmopt.planning.shapes import Calibration, Shape, shapes
+from slurmopt.run_folder.heartbeat import Heartbeat, read
+from slurmopt.run_folder.json_values import number
+from slurmopt.run_folder.layout import RunFolder
+from slurmopt.runs import stored_config
+from slurmopt.runs.all_runs import all_runs, created
+
+_MOST = 200
+"""Runs that are looked at, newest first."""
+_LEAST_STEPS = 10
+"""Steps after which a pace counts: the first ones are slow."""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A run, what the formulas say of it, and what it measured."""
+
+    run: RunFolder
+    asked: Experiment
+    shape: Shape
+    peak: float | None
+    """Bytes that torch had reserved on the rank that needed most; None where it was not measured."""
+    step: float | None
+    """Seconds of a step."""
+
+    @property
+    def memory_ratio(self) -> float | None:
+        """Measured by the middle of the estimated peak."""
+        if self.peak is None or self.shape.memory is None:
+            return None
+        return self.peak / self.shape.memory.peak.middle
+
+    @property
+    def step_ratio(self) -> float | None:
+        """Measured by the middle of the estimated time."""
+        if self.step is None or self.shape.step is None:
+            return None
+        return self.step / self.shape.step.total.middle
+
+
+def scored(run: RunFolder) -> Scored | None:
+    """None for a run whose config has no plan, or of which nothing was measured."""
+    if not stored_config.quick_group(run, "plan"):
+        return None
+    return scored_as(run, stored_config.whole(run))
+
+
+def scored_as(run: RunFolder, config: Mapping[str, Any]) -> Scored | None:
+    """The same for a config that has been read."""
+    try:
+        plan, resources = _group(Plan, config.get("plan")), _group(Resources, config.get("resources"))
+        if plan.model is None:
+            return None
+        asked = experiment(plan, resources, config)
+        attempt, beats = _latest(run)
+        if attempt is None:
+            return None
+        shape = _as_it_ran(asked, len(beats))
+    except (SlurmoptError, TypeError, ValueError, ArithmeticError):
+        return None  # an edited config, or one of another version: nothing can be learned from it
+    if shape is None:
+        return None
+    found = Scored(run, asked, shape, _peak(beats), _step(beats))
+    return None if found.peak is None and found.step is None else found
+
+
+def calibration(asked: Experiment, folder: Path) -> Calibration:
+    """What the user's earlier runs teach of this experiment: those of the same model on the same GPU, else all of that
+    GPU; nothing for fewer than two."""
+    try:
+        newest = sorted(all_runs(folder), key=created, reverse=True)[:_MOST]
+    except InputError:
+        return Calibration()
+    found = [one for run in newest if (one := scored(run)) is not None]
+    same_gpu = [one for one in found if one.asked.cluster.gpu == asked.cluster.gpu]
+    same_model = [one for one in same_gpu if one.asked.model.name == asked.model.name]
+    memory = _learned([one.memory_ratio for one in same_model], [one.memory_ratio for one in same_gpu])
+    step = _learned([one.step_ratio for one in same_model], [one.step_ratio for one in same_gpu])
+    return Calibration(memory=memory, step=step, runs=len(same_model) if len(same_model) > 1 else len(same_gpu))
+
+
+def _learned(*choices: Iterable[float | None]) -> Range | None:
+    for ratios in choices:
+        if (found := interval([ratio for ratio in ratios if ratio is not None])) is not None:
+            return found
+    return None
+
+
+def _group(kind: Any, value: Any) -> Any:
+    known = {item.name for item in fields(kind) if item.init}
+    return kind(**{key: item for key, item in (value or {}).items() if key in known})
+
+
+def _latest(run: RunFolder) -> tuple[int | None, list[Heartbeat]]:
+    """The last attempt that made steps, and its heartbeats."""
+    for attempt in reversed(run.attempts()):
+        beats = [beat for rank in run.ranks_with_heartbeats(attempt) if (beat := read(run.heartbeat(attempt, rank)))]
+        if any(beat.step is not None for beat in beats):
+            return attempt, beats
+    return None, []
+
+
+def _as_it_ran(asked: Experiment, ranks: int) -> Shape | None:
+    nodes = max(1, ranks // asked.cluster.gpus_per_node)
+    found = shapes(asked.model, asked.work, asked.cluster, asked.as_it_is(nodes), Calibration())
+    return found[0] if found[0].memory is not None else None
+
+
+def _peak(beats: list[Heartbeat]) -> float | None:
+    peaks = [number(beat.counted.get("memory_reserved_peak")) for beat in beats]
+    return max((peak for peak in peaks if peak is not None and peak > 0), default=None)
+
+
+def _step(beats: list[Heartbeat]) -> float | None:
+    first = min(beats, key=lambda beat: beat.rank)
+    times = (number(first.step_time), number(first.first_step_time))
+    if first.step is None or first.first_step is None or None in times:
+        return None
+    steps, took = first.step - first.first_step, (times[0] or 0.0) - (times[1] or 0.0)
+    return took / steps if steps >= _LEAST_STEPS and took > 0 else None
