@@ -18,6 +18,7 @@ _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.
 """Student's t, 95 %, by degrees of freedom from 1."""
 ENOUGH = 39
 """From so many runs on, the second least and the second largest ratio are the ends of a 90 % interval."""
+_ROUNDING = 1e-9
 _LEAST_SPREAD = 0.01
 """Relative; runs of one config differ by as much."""
 
@@ -29,7 +30,7 @@ def interval(ratios: Sequence[float]) -> Range | None:
     if count < 2:
         return None
     if count >= ENOUGH:
-        at = math.floor((1 - STATED) / 2 * (count + 1)) - 1
+        at = math.floor((1 - STATED) / 2 * (count + 1) + _ROUNDING) - 1
         return Range(math.exp(logs[at]), math.exp(logs[-1 - at]))
     middle, spread = fmean(logs), max(stdev(logs), _LEAST_SPREAD)
     half = _T95[min(count - 1, len(_T95)) - 1] * spread * math.sqrt(1 + 1 / count)

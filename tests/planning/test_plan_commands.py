@@ -1,0 +1,217 @@
+"""`slurmopt plan memory` and `slurmopt plan` on a machine without Slurm."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from json_answer import data_of
+
+EXPERIMENT = """# @package _global_
+task: {command: [python, train.py]}
+launch: {backend: local}
+resources: {nodes: 2, gpus_per_node: 8, gpu_type: h100}
+plan:
+  model: llama-8b
+  network: 3200
+  sequence: 4096
+  global_batch: 512
+  tokens: 1e9
+  strategy: fsdp
+  keys: {micro_batch: train.batch, strategy: train.strategy}
+train: {batch: 1, strategy: fsdp}
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("plan")
+    (place / "conf" / "experiment").mkdir(parents=True)
+    (place / "conf" / "experiment" / "mine.yaml").write_text(EXPERIMENT)
+    (place / "train.py").write_text("")
+    return place
+
+
+def slurmopt(place: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "slurmopt", *words]
+    return subprocess.run(argv, cwd=place, capture_output=True, text=True, timeout=180)
+
+
+def plan(place: Path, *words: str) -> dict[str, Any]:
+    done = slurmopt(place, "plan", "+experiment=mine", "--json", *words)
+    assert done.returncode == 0, done.stderr
+    found = data_of(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_plan_of_an_experiment(place: Path) -> None:
+    found = plan(place)
+    assert [row["nodes"] for row in found["shapes"]] == [1, 2, 4, 8]
+    for row in found["shapes"]:
+        assert row["gpus"] == 8 * row["nodes"]
+        assert row["fits"] >= 0.9
+        assert row["step"][0] < row["step"][1]
+        assert row["run_p90"] < row["run"][1]
+        steps = 1e9 / (512 * 4096)
+        assert row["run"] == [pytest.approx(end * steps) for end in row["step"]]
+        assert row["gpu_hours"][0] == pytest.approx(row["run"][0] * row["gpus"] / 3600)
+        assert row["money"]["currency"] == "USD"
+        assert row["money"]["amount"][0] == pytest.approx(6.88 * row["gpu_hours"][0])
+        assert set(row["overrides"]) == {
+            f"resources.nodes={row['nodes']}", f"train.batch={row['micro_batch']}", f"train.strategy={row['strategy']}",
+        }  # fmt: skip
+        assert row["wait"] is None
+    assert found["chosen"] in (1, 2, 4, 8)
+    assert plan(place) == found, "the same answer twice"
+    assert not (place / "runs").exists()
+
+
+def test_only_what_has_a_key_is_varied(place: Path) -> None:
+    found = plan(place, "~plan.keys.strategy")
+    assert {row["strategy"] for row in found["shapes"]} == {"fsdp"}
+    assert all(not any("strategy" in word for word in row["overrides"]) for row in found["shapes"])
+
+
+def test_a_file_of_prices_is_yours_to_replace(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = place / "prices.yaml"
+    file.write_text("currency: EUR\nprices:\n- {gpu: H100, per_hour: 2.5, date: 2026-01-01, source: our contract}\n")
+    monkeypatch.setenv("SLURMOPT_PRICES", str(file))
+    found = plan(place)
+    assert found["shapes"][0]["money"]["currency"] == "EUR"
+    assert "prices of 2026-01-01: our contract" in found["notes"]
+    file.write_text("currency: EUR\nprices: []\n")
+    found = plan(place)
+    assert found["shapes"][0]["money"] is None
+    assert "no price is known of h100; SLURMOPT_PRICES names a file with yours" in found["notes"]
+    file.write_text("currency: EUR\nprices: 3\n")
+    done = slurmopt(place, "plan", "+experiment=mine")
+    assert done.returncode == 2
+    assert "prices: 3 is not valid; valid: a list of prices" in done.stderr
+
+
+def test_tier_1_imports_no_torch(place: Path) -> None:
+    code = (
+        "import sys; from slurmopt.cli import main; "
+        "assert main(['plan', '+experiment=mine']) == 0; assert main(['plan', 'memory', '--model', '7B']) == 0; "
+        "assert not {'torch', 'numpy', 'transformers'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=place, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ("plan.model=llama-9b",),
+            "plan.model: 'llama-9b' is no model; valid: a count such as 7B, the path of a config",
+        ),
+        (("plan.model=null",), "plan.model: is not set; valid: a model such as llama-8b, a config.json, or a count"),
+        (("plan.model=1e3",), "plan.model: '1000.0' is not valid; valid: 20M to 100T"),
+        (("plan.model=missing.json",), "plan.model: missing.json: no such file or directory"),
+        (("plan.gpu=gtx",), "plan.gpu: 'gtx' is not known; valid: v100-16gb"),
+        (("resources.gpu_type=a100",), "resources.gpu_type: 'a100' is not known; valid: v100-16gb"),
+        (("resources.gpus_per_node=0", "resources.gpu_type=null"), "resources.gpus_per_node: is 0; valid: the GPUs"),
+        (("plan.sequence=0",), "plan.sequence: 0 is too few; valid: 1 or more"),
+        (("plan.sequence=null",), "plan.sequence: is not set; valid: the tokens of a sample, such as 4096"),
+        (("plan.tokens=-1",), "plan.tokens: -1.0 is not valid; valid: a number above 0"),
+        (("plan.tokens=nan",), "plan.tokens: nan is not valid; valid: a number above 0"),
+        (("plan.network=0",), "plan.network: 0.0 is not valid; valid: a number above 0"),
+        (("plan.nodes=[1,0]",), "plan.nodes[1]: 0 is too few; valid: 1 or more"),
+        (("plan.strategy=fsdb",), "plan.strategy: 'fsdb' is not valid (did you mean 'fsdp'?)"),
+        (("plan.precision=fp64",), "plan.precision: 'fp64' is not valid; valid: fp32, autocast, policy, mixed, bf16"),
+        (("train.strategy=fast",), "train.strategy: 'fast' is not valid; valid: ddp, fsdp, hsdp, zero1, zero2"),
+        (("train.batch=0.5",), "train.batch: '0.5' is not valid; valid: a whole number from 1"),
+        (("+plan.keys.tensor=no.such",), "plan.keys.tensor: 'no.such' is not in the config; valid: a key of it"),
+        (("+plan.keys.colour=train.batch",), "plan.keys: 'colour' is not valid; valid: micro_batch, strategy, tensor"),
+        (("plan.nope=1",), "plan.nope"),
+    ],
+)
+def test_what_a_plan_cannot_use_is_one_line(place: Path, words: tuple[str, ...], message: str) -> None:
+    done = slurmopt(place, "plan", "+experiment=mine", *words)
+    assert done.returncode == 2, done.stdout
+    assert done.stdout == ""
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_nothing_fits_says_what_comes_nearest(place: Path) -> None:
+    done = slurmopt(place, "plan", "+experiment=mine", "plan.model=llama-405b")
+    assert done.returncode == 1
+    assert "8 nodes: nothing fits: of fsdp b1, its peak is " in done.stdout
+    assert "slurmopt: error: plan: nothing fits: its peak is" in done.stderr
+
+
+def memory(place: Path, *words: str) -> dict[str, Any]:
+    done = slurmopt(place, "plan", "memory", "--json", *words)
+    assert done.returncode == 0, done.stderr
+    found = data_of(done.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def test_the_memory_of_a_model(place: Path) -> None:
+    found = memory(place, "--model", "llama-8b", "--gpus", "8")
+    assert found["model"]["parameters"] == 8_030_261_248
+    assert found["parts"]["weights"] == [4 * 8_030_261_248 / 8] * 2
+    assert found["peak"] == [max(ends[at] for ends in found["phases"].values()) for at in (0, 1)]
+    assert found["layout"]["stage"] == 3
+    assert found["work"]["precision"] == "policy"
+    assert memory(place, "--model", "llama-8b", "--strategy", "ddp")["work"]["precision"] == "autocast"
+    assert found["fits"] > 0.99
+
+
+def test_a_config_file_is_a_model(place: Path) -> None:
+    config = {
+        "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
+    }  # fmt: skip
+    (place / "config.json").write_text(json.dumps(config))
+    own, public = memory(place, "--model", "config.json"), memory(place, "--model", "llama-8b")
+    assert own["peak"] == public["peak"]
+
+
+def test_what_does_not_fit_comes_with_what_to_change(place: Path) -> None:
+    done = slurmopt(place, "plan", "memory", "--model", "llama-70b", "--gpus", "16")
+    assert done.returncode == 0
+    assert "fits      with 0% into the 79.1 GiB of h100" in done.stdout
+    lines = done.stdout.splitlines()
+    at = next(at for at, line in enumerate(lines) if line.startswith("CHANGE ONE THING"))
+    assert any(line.startswith("activation checkpointing of each layer") for line in lines[at:])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--model", "nope"), "plan memory: --model: 'nope' is no model"),
+        (("--model", "7B", "--gpu", "k80"), "plan memory: --gpu: 'k80' is not known"),
+        (("--model", "7B", "--gpus", "0"), "plan memory: --gpus 0 is not valid; valid: 1 or more"),
+        (("--model", "7B", "--tensor", "3"), "plan memory: --gpus 8 is no multiple of --tensor times --pipeline = 3"),
+        (("--model", "7B", "--sequence", "-4"), "plan memory: --sequence -4 is not valid; valid: 1 or more"),
+        (("--model", "7B", "--gpus", "12", "--strategy", "hsdp"), "hsdp shards over 8 ranks, which do not divide 12"),
+        (("--model", "bad.json"), "bad.json: is no JSON"),
+        (("--model", "list.json"), "list.json: is not a mapping; valid: a config.json of transformers"),
+        (("--model", "deep.json"), "deep.json: is no JSON"),
+        (("--model", "."), "'.' is no model"),
+        ((), "the following arguments are required: --model"),
+    ],
+)
+def test_a_memory_that_cannot_be_told_is_one_line(place: Path, words: tuple[str, ...], message: str) -> None:
+    (place / "bad.json").write_text("{")
+    (place / "list.json").write_text("[1]")
+    (place / "deep.json").write_text("[" * 100_000)
+    done = slurmopt(place, "plan", "memory", *words)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_word_that_is_no_command_lists_them(place: Path) -> None:
+    done = slurmopt(place, "plan", "memroy")
+    assert done.returncode == 2
+    assert "plan: no command 'memroy' (did you mean 'memory'?); valid: shapes, memory" in done.stderr
