@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from slurmopt.errors import ConfigError, one_line, why_failed
 from slurmopt.planning.models.config_file import transformer
-from slurmopt.planning.models.public import NAMES, public_model
+from slurmopt.planning.models.public import NAMES, public_config, public_model
 from slurmopt.planning.models.transformer import Transformer, of_parameters
 from slurmopt.run_folder.access.files import read_whole
 
@@ -39,7 +40,21 @@ def _count(word: str, place: str) -> float:
     return count
 
 
+def config_of(word: str, place: str) -> dict[str, Any]:
+    """The content of the config.json that the word names, or of a public model's. Raises ConfigError."""
+    if (public := public_config(word.lower())) is not None:
+        return public
+    if word.endswith(".json"):
+        return _content(Path(word), place)
+    raise ConfigError("a count of parameters is no model to trace; valid: a config.json, or a public model", place)
+
+
 def _of_file(path: Path, place: str) -> Transformer:
+    name = one_line(path.parent.name or path.stem)
+    return transformer(_content(path, place), name, one_line(str(path)))
+
+
+def _content(path: Path, place: str) -> dict[str, Any]:
     try:
         if path.stat().st_size > _LARGEST:
             raise ConfigError("is larger than 1 MiB; valid: a config.json of transformers", one_line(str(path)))
@@ -50,4 +65,4 @@ def _of_file(path: Path, place: str) -> Transformer:
         raise ConfigError(f"is no JSON: {one_line(str(error))[:200]}", one_line(str(path))) from error
     if not isinstance(content, dict):
         raise ConfigError("is not a mapping; valid: a config.json of transformers", one_line(str(path)))
-    return transformer(content, one_line(path.parent.name or path.stem), one_line(str(path)))
+    return content

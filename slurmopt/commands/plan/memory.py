@@ -1,65 +1,125 @@
-"""`slurmopt plan memory`: the memory of a model in training on one rank, by formulas.
+"""`slurmopt plan memory`: the memory of a model in training on one rank.
 
 `--json` prints one object; sizes are bytes, an interval is a list of its two ends:
 
     model       name, parameters, active_parameters, layers, hidden
     layout      data, tensor, pipeline, stage, micro_batch, recompute
     work        sequence, global_batch, precision, optimizer, attention, loss
-    tier        1: by formulas
+    tier        1: by formulas; 2: activations are those of the model, traced without weights
     parts       part → interval, each at its own maximum
     phases      phase → interval, all that stands then
     peak        the interval of the largest phase
     gpu         name, memory
     fits        the probability that the peak is within the GPU's memory
-    changes     what makes it smaller, the cheapest first: a list of what, cost, peak, saves
+    changes     what makes it smaller, the cheapest first: a list of what, cost, peak, saves; by formulas, and empty
+                for a model of --build
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from slurmopt import command_output
 from slurmopt.config.plan import Plan
 from slurmopt.errors import InputError
-from slurmopt.estimates.model_word import model_of
+from slurmopt.estimates.model_word import config_of, model_of
+from slurmopt.estimates.tracing import OPTIMIZERS as TRACED_OPTIMIZERS
+from slurmopt.estimates.tracing import traced
 from slurmopt.option_parser import OptionParser
 from slurmopt.planning.advice import Change, changes
 from slurmopt.planning.hardware import Gpu, gpu_of
-from slurmopt.planning.layout import RECOMPUTES, Layout, Work
+from slurmopt.planning.layout import FULL, RECOMPUTES, Layout, Work
 from slurmopt.planning.memory.peak import Memory, memory
+from slurmopt.planning.memory.traced import Trace, as_transformer
 from slurmopt.planning.models.transformer import Transformer
 from slurmopt.planning.ranges import Range
 from slurmopt.planning.shapes import HSDP, LIKELY, STRATEGIES
 from slurmopt.planning.states import OPTIMIZERS, PRECISIONS
 from slurmopt.runs import options
 from slurmopt.runs.text_table import table, terminal_width
+from slurmopt.slow_notice import slow_notice
 from slurmopt.units import human_bytes
 
 _NODE = 8
 """GPUs of a node, for hsdp and advice, where --gpus-per-node does not tell."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What is printed."""
+
+    model: Transformer
+    work: Work
+    layout: Layout
+    gpu: Gpu
+    trace: Trace | None
+    found: Memory
+    advice: list[Change]
+
+    @property
+    def tier(self) -> int:
+        return 1 if self.trace is None else 2
+
+
 def main(argv: list[str]) -> int:
     """Runs the command and returns its exit status."""
     args = parser().parse_args(argv)
-    model, gpu = model_of(args.model, "plan memory: --model"), gpu_of(args.gpu, "plan memory: --gpu")
-    layout, work = _layout(args), _work(args)
-    found = memory(model, work, layout)
-    advice = changes(model, work, layout, min(gpu.domain, args.gpus_per_node))
+    answer = _answer(args)
     if args.json:
-        command_output.print_json(_as_json(model, work, layout, gpu, found, advice))
+        command_output.print_json(_as_json(answer))
     else:
-        print("\n".join(_lines(model, work, layout, gpu, found, advice)))
+        print("\n".join(_lines(answer)))
     return 0
+
+
+def _answer(args: argparse.Namespace) -> Answer:
+    if (args.model is None) == (args.build is None):
+        raise InputError("plan memory: needs --model or --build, one of them")
+    gpu, layout, work = gpu_of(args.gpu, "plan memory: --gpu"), _layout(args), _work(args)
+    model = None if args.model is None else model_of(args.model, "plan memory: --model")
+    trace = _trace(args, work, layout, model)
+    if model is None:
+        assert trace is not None
+        model = as_transformer(trace, args.build)
+    activations = None if trace is None else trace.activations(model, work, layout)
+    found = memory(model, work, layout, traced=activations)
+    advice = [] if model.hidden == 0 else changes(model, work, layout, min(gpu.domain, args.gpus_per_node))
+    return Answer(model=model, work=work, layout=layout, gpu=gpu, trace=trace, found=found, advice=advice)
+
+
+def _trace(args: argparse.Namespace, work: Work, layout: Layout, model: Transformer | None) -> Trace | None:
+    """What --trace and --build ask for. A model whose shape is known anyway falls back to formulas."""
+    if not args.trace and args.build is None:
+        return None
+    if layout.tensor > 1 or layout.pipeline > 1 or (model is None and layout.recompute == FULL):
+        raise InputError(
+            "plan memory: a traced model is whole; valid: without --tensor, --pipeline and, with --build, --recompute"
+        )
+    if work.optimizer not in TRACED_OPTIMIZERS:
+        raise InputError(
+            f"plan memory: --optimizer {work.optimizer} is not traced; valid: {', '.join(TRACED_OPTIMIZERS)}"
+        )
+    config = None if args.model is None else config_of(args.model, "plan memory: --model")
+    with slow_notice("tracing the model without its weights"):
+        try:
+            return traced(work, layout.micro_batch, build=args.build, config=config)
+        except InputError as error:
+            if model is None:
+                raise
+            command_output.warn(f"plan memory: {error}; by formulas instead")
+            return None
 
 
 def parser() -> argparse.ArgumentParser:
     """The options of `slurmopt plan memory`."""
     parser = OptionParser("slurmopt plan memory", description="The memory of a model in training, by part and phase.")
     add = parser.add_argument
-    add("--model", required=True, help="a public model such as llama-8b, a config.json, or a count such as 7B")
+    add("--model", help="a public model such as llama-8b, a config.json, or a count such as 7B")
+    add("--build", metavar="MODULE:FUNCTION", help="your own function that returns the model: it is traced")
+    add("--trace", action="store_true", help="trace --model by torch and transformers, without its weights")
     add("--gpu", default="h100", help="default: h100")
     add("--gpus", type=int, default=8, metavar="N", help="ranks in all (default: 8)")
     add("--gpus-per-node", type=int, default=_NODE, metavar="N", help=f"default: {_NODE}")
@@ -107,23 +167,28 @@ def _work(args: argparse.Namespace) -> Work:
     return Plan(**{name: getattr(args, name) for name in names}).work(args.micro_batch * args.accumulate * data)
 
 
-def _lines(model: Transformer, work: Work, layout: Layout, gpu: Gpu, found: Memory, advice: list[Change]) -> list[str]:
-    peak, fits = found.peak, found.peak.probability_below(gpu.memory)
+def _lines(answer: Answer) -> list[str]:
+    model, work, layout, gpu = answer.model, answer.work, answer.layout, answer.gpu
+    peak, fits = answer.found.peak, answer.found.peak.probability_below(gpu.memory)
     what = f"data {layout.data} (stage {layout.stage}), tensor {layout.tensor}, pipeline {layout.pipeline}"
+    how = "by formulas (tier 1)" if answer.trace is None else "with the model's own activations (tier 2)"
+    width = f", hidden {model.hidden:,}" if model.hidden else ""
     lines = [
-        f"{model.name}: {model.parameters:,} parameters, {model.layers} layers, hidden {model.hidden:,}",
+        f"{model.name}: {model.parameters:,} parameters, {model.layers} layers{width}",
         f"{layout.ranks} ranks: {what}; micro-batch {layout.micro_batch} of {work.sequence:,} tokens; "
         f"{work.precision}, {work.optimizer}",
         "",
-        _table("PART", found.parts),
+        _table("PART", answer.found.parts),
         "",
-        _table("PHASE", found.phases),
+        _table("PHASE", answer.found.phases),
         "",
-        f"peak      {_ends_text(peak)}, by formulas (tier 1), a 90 % interval",
+        f"peak      {_ends_text(peak)}, {how}, a 90 % interval",
         f"fits      with {fits:.0%} into the {human_bytes(gpu.memory)} of {gpu.name}",
     ]
-    if fits < LIKELY and advice:
-        rows = [[change.what, human_bytes(change.saves), _ends_text(change.peak), change.cost] for change in advice]
+    if fits < LIKELY and answer.advice:
+        rows = [
+            [change.what, human_bytes(change.saves), _ends_text(change.peak), change.cost] for change in answer.advice
+        ]
         lines += ["", table(["CHANGE ONE THING", "SAVES", "PEAK THEN", "COSTS"], rows, terminal_width())]
     return lines
 
@@ -141,24 +206,23 @@ def _ends(each: Range) -> list[float]:
     return [each.low, each.high]
 
 
-def _as_json(
-    model: Transformer, work: Work, layout: Layout, gpu: Gpu, found: Memory, advice: list[Change]
-) -> dict[str, Any]:
+def _as_json(answer: Answer) -> dict[str, Any]:
     def of(thing: object, names: tuple[str, ...]) -> dict[str, Any]:
         return {name: getattr(thing, name) for name in names}
 
+    found = answer.found
     return {
-        "model": of(model, ("name", "parameters", "active_parameters", "layers", "hidden")),
-        "layout": of(layout, ("data", "tensor", "pipeline", "stage", "micro_batch", "recompute")),
-        "work": of(work, ("sequence", "global_batch", "precision", "optimizer", "attention", "loss")),
-        "tier": 1,
+        "model": of(answer.model, ("name", "parameters", "active_parameters", "layers", "hidden")),
+        "layout": of(answer.layout, ("data", "tensor", "pipeline", "stage", "micro_batch", "recompute")),
+        "work": of(answer.work, ("sequence", "global_batch", "precision", "optimizer", "attention", "loss")),
+        "tier": answer.tier,
         "parts": {name: _ends(each) for name, each in found.parts.items()},
         "phases": {name: _ends(each) for name, each in found.phases.items()},
         "peak": _ends(found.peak),
-        "gpu": of(gpu, ("name", "memory")),
-        "fits": found.peak.probability_below(gpu.memory),
+        "gpu": of(answer.gpu, ("name", "memory")),
+        "fits": found.peak.probability_below(answer.gpu.memory),
         "changes": [
             {"what": change.what, "cost": change.cost, "peak": _ends(change.peak), "saves": change.saves}
-            for change in advice
+            for change in answer.advice
         ],
     }

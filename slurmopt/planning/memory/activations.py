@@ -6,10 +6,31 @@ the MLP, V the vocabulary, t ranks of tensor parallelism, L layers.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from slurmopt.planning.layout import EAGER, FULL, PLAIN, SELECTIVE, Layout, Work
 from slurmopt.planning.models.transformer import Transformer
 from slurmopt.planning.ranges import Range
 from slurmopt.planning.states import PRECISIONS
+
+
+@dataclass(frozen=True, kw_only=True)
+class Activations:
+    """Bytes of one micro-batch on one rank."""
+
+    layer: Range
+    stage: Range
+    """All layers of the rank, at the end of forward."""
+    head: Range
+    """What the loss has in addition, at the peak in its backward."""
+
+
+def by_formulas(model: Transformer, work: Work, layout: Layout) -> Activations:
+    """Tier 1."""
+    return Activations(
+        layer=of_layer(model, work, layout), stage=of_stage(model, work, layout), head=of_head(model, work, layout)
+    )
+
 
 _STATISTIC = 4
 """Bytes of each number that a norm and flash attention keep, in fp32."""

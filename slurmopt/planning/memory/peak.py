@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from slurmopt.planning.layout import Layout, Work
 from slurmopt.planning.memory import activations
+from slurmopt.planning.memory.activations import Activations
 from slurmopt.planning.models.transformer import Transformer
 from slurmopt.planning.ranges import Range, exactly, largest
 from slurmopt.planning.states import PRECISIONS, sharded, states
@@ -36,11 +37,15 @@ class Memory:
         return largest(self.phases.values())
 
 
-def memory(model: Transformer, work: Work, layout: Layout, runtime: Range = RUNTIME) -> Memory:
+def memory(
+    model: Transformer, work: Work, layout: Layout, runtime: Range = RUNTIME, traced: Activations | None = None
+) -> Memory:
     """The memory of the rank that needs most. The first stage of a pipeline holds the activations of most
-    micro-batches, the last one has the logits."""
+    micro-batches, the last one has the logits. `traced`: activations that are known better than by formulas."""
     stages = {0, layout.pipeline - 1}
-    return max((_of_stage(model, work, layout, stage, runtime) for stage in sorted(stages)), key=lambda m: m.peak.high)
+    kept = traced or activations.by_formulas(model, work, layout)
+    found = (_of_stage(model, work, layout, stage, runtime, kept) for stage in sorted(stages))
+    return max(found, key=lambda memory: memory.peak.high)
 
 
 def stage_parameters(model: Transformer, layout: Layout, stage: int) -> tuple[float, float]:
@@ -54,7 +59,7 @@ def stage_parameters(model: Transformer, layout: Layout, stage: int) -> tuple[fl
     return layers, outside / layout.tensor
 
 
-def _of_stage(model: Transformer, work: Work, layout: Layout, stage: int, runtime: Range) -> Memory:
+def _of_stage(model: Transformer, work: Work, layout: Layout, stage: int, runtime: Range, kept: Activations) -> Memory:
     layers, outside = stage_parameters(model, layout, stage)
     count, kind = layers + outside, PRECISIONS[work.precision]
     each = states(work.precision, work.optimizer, work.fp32_gradients)
@@ -64,9 +69,9 @@ def _of_stage(model: Transformer, work: Work, layout: Layout, stage: int, runtim
     casts = (layers + (0 if model.tied else outside)) * (kind.casts if layout.stage < 3 else 0)
     flight = _in_flight(model, layout, outside, kind.compute)
     alive = _micro_batches_alive(layout, work, stage)
-    held = _mul(_BLOCKS, activations.of_stage(model, work, layout))
-    one_layer = _mul(_BLOCKS, activations.of_layer(model, work, layout))
-    head = activations.of_head(model, work, layout) if stage == layout.pipeline - 1 else Range(0, 0)
+    held = _mul(_BLOCKS, kept.stage)
+    one_layer = _mul(_BLOCKS, kept.layer)
+    head = kept.head if stage == layout.pipeline - 1 else Range(0, 0)
     saved = gradients if layout.micro_batches(work) > 1 else _buckets(layout, count * each.gradients)
     always = runtime + weights + optimizer
     phases = {

@@ -79,8 +79,13 @@ NAMES = (*_CONFIGS, *_SHORT)
 """The names of all models, the short ones last."""
 
 
+def public_config(name: str) -> dict[str, Any] | None:
+    """What the config.json of a public model says of its shape; None for a name that is not among them."""
+    config = _CONFIGS.get(_SHORT.get(name, name))
+    return None if config is None else dict(config)
+
+
 def public_model(name: str) -> Transformer | None:
     """The shape of a public model; None for a name that is not among them."""
-    full = _SHORT.get(name, name)
-    config = _CONFIGS.get(full)
+    config, full = public_config(name), _SHORT.get(name, name)
     return None if config is None else transformer(config, full, full)
