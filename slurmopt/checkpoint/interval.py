@@ -6,27 +6,13 @@ import math
 from collections import deque
 from statistics import median
 
+from slurmopt.planning.interruptions import daly
 from slurmopt.units import human_seconds, steps_or_seconds
-
-__all__ = ["Interval", "daly"]
 
 _FIRST_STEPS, _FIRST_SECONDS = 10, 30.0
 """When auto saves first, whichever is later: the first steps are slow and not representative."""
 _REMEMBERED = 5
 """Saves of which the median is used, so that one slow save does not change the interval."""
-
-
-def daly(blocked: float, mtbf: float) -> float:
-    """The optimal seconds of training between two saves; both arguments are in seconds.
-
-    J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps", Future Generation
-    Computer Systems 22 (2006), 303-312: with δ = `blocked` and M = `mtbf`, √(2δM)·[1 + ⅓·√(δ/2M) + ⅑·(δ/2M)] - δ for
-    δ < 2M, else M. δ is only the time that blocks the training, not that of the asynchronous part of a save.
-    """
-    if blocked >= 2 * mtbf:
-        return mtbf
-    ratio = blocked / (2 * mtbf)
-    return math.sqrt(2 * blocked * mtbf) * (1 + math.sqrt(ratio) / 3 + ratio / 9) - blocked
 
 
 class Interval:

@@ -12,6 +12,10 @@ _LOAD = Range(0.6, 1.0)
 """The part of its limit of power that a GPU takes in training. Assumed; the report of a run measures it."""
 
 
+_LEAST_BLOCKED = 1e-3
+"""Seconds; a save that blocks nothing would be made all the time."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Failures:
     """What interrupts a training, in seconds."""
@@ -33,18 +37,20 @@ class Total:
     kwh: Range
     interval: float | None
     """The seconds between saves that are best; None where nothing is known of failures."""
+    mtbf: float | None
+    """The mean seconds between failures of the whole job; None where nothing is known of them."""
 
 
 def total(steps: float, step: Range, gpus: int, nodes: int, gpu: Gpu, failures: Failures | None) -> Total:
     """The whole of `steps` steps on so many GPUs. Failures are those of independent nodes: M = M_node / nodes."""
-    work, interval = steps * step, None
+    work, interval, mtbf = steps * step, None, None
     if failures is not None:
         mtbf = failures.mtbf_of_node / nodes
-        interval = optimum(max(failures.blocked, 1e-3), mtbf)
+        interval = optimum(max(failures.blocked, _LEAST_BLOCKED), mtbf)
         low, high = (
             expected_seconds(each, interval, failures.blocked, failures.restart, mtbf) for each in (work.low, work.high)
         )
         work = Range(low, high)
     hours = work * (gpus / 3600)
     kwh = Range(hours.low * _LOAD.low, hours.high * _LOAD.high) * (gpu.watts / 1000)
-    return Total(seconds=work, gpu_hours=hours, kwh=kwh, interval=interval)
+    return Total(seconds=work, gpu_hours=hours, kwh=kwh, interval=interval, mtbf=mtbf)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurmopt.checkpoint.interval import Interval, daly
+from slurmopt.checkpoint.interval import Interval
+from slurmopt.planning.interruptions import daly
 
 DAY = 86400.0
 

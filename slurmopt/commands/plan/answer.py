@@ -9,9 +9,11 @@ from typing import Any
 from slurmopt.commands.plan.money import Money
 from slurmopt.commands.plan.waits import Wait
 from slurmopt.estimates.experiment import Experiment
+from slurmopt.estimates.failures import History
 from slurmopt.planning.cost import Total
 from slurmopt.planning.ranges import Range
 from slurmopt.planning.shapes import MORE_HOURS, Calibration, Shape, chosen
+from slurmopt.units import human_seconds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,7 @@ class Answer:
     rows: list[Row]
     """The best of each number of nodes."""
     learned: Calibration
+    failed: History
 
     @property
     def taken(self) -> Row | None:
@@ -81,6 +84,7 @@ class Answer:
     def notes(self) -> list[str]:
         """What was assumed, and what is missing."""
         asked, notes = self.asked, [self._sureness()]
+        notes.append(self._of_failures())
         if asked.tokens is None:
             notes.append("plan.tokens is not set: no time, GPU-hours and money of the whole training")
         priced = next((row.money for row in self.rows if row.money is not None), None)
@@ -91,6 +95,17 @@ class Answer:
         if any(row.wait is not None for row in self.rows):
             notes.append("the wait is Slurm's hint (sbatch --test-only), not a promise")
         return notes
+
+    def _of_failures(self) -> str:
+        failed, rate = self.failed, self.failed.rate
+        if rate is None:
+            return f"times are without restarts: your runs tell of {failed.failures} failures without notice"
+        saves = f"a save blocks {rate.blocked:.2g} s, a restart takes {human_seconds(rate.restart)}"
+        told = f"{failed.failures} failures in {failed.node_hours:,.0f} node-hours of your runs; {saves}"
+        taken = self.taken
+        if taken is None or taken.total is None or taken.total.mtbf is None:
+            return told
+        return f"{told}; checkpoint.mtbf={max(1, round(taken.total.mtbf / 60))}min suits the shape to take"
 
     def _sureness(self) -> str:
         learned = self.learned
@@ -144,6 +159,8 @@ def _as_json(row: Row) -> dict[str, Any]:
         "tokens_per_second": ends(shape.step.tokens_per_second),
         "mfu": ends(shape.step.mfu),
         "run": None if whole is None else ends(whole.seconds),
+        "mtbf": None if whole is None else whole.mtbf,
+        "save_every": None if whole is None else whole.interval,
         "run_p90": None if whole is None else whole.seconds.quantile(0.9),
         "gpu_hours": None if whole is None else ends(whole.gpu_hours),
         "kwh": None if whole is None else ends(whole.kwh),

@@ -14,7 +14,10 @@ For each number of nodes the shape to take is shown: of those that fit and are w
         step        of a step
         tokens_per_second
         mfu         the model's FLOPs by the peak of the GPUs
-        run         of the whole training; null without plan.tokens
+        run         of the whole training, with saves and restarts where the user's runs tell of failures; null without
+                    plan.tokens
+        mtbf        the mean time between failures of the whole job; save_every: the best time between two saves; null
+                    where the user's runs tell of too few
         run_p90     not exceeded with 90 %
         gpu_hours   kwh   of the whole training; null without plan.tokens
         money       amount (an interval), currency, date, source; null where no price is known
@@ -42,10 +45,11 @@ from slurmopt.commands.plan.money import money_of
 from slurmopt.commands.plan.waits import waits
 from slurmopt.errors import InputError
 from slurmopt.estimates.experiment import Experiment, experiment
+from slurmopt.estimates.failures import history
 from slurmopt.estimates.past_runs import calibration
 from slurmopt.launching.override_words import merged
 from slurmopt.option_parser import OptionParser
-from slurmopt.planning.cost import Total, total
+from slurmopt.planning.cost import Failures, Total, total
 from slurmopt.planning.shapes import Shape, best_of_each_size, front, shapes
 from slurmopt.runs import options
 from slurmopt.slow_notice import slow_notice
@@ -91,13 +95,15 @@ def _answer(args: argparse.Namespace) -> Answer:
     settings = planned.job.settings
     asked = experiment(settings.plan, settings.resources, planned.stored)
     with slow_notice("reading what earlier runs have measured"):
-        learned = calibration(asked, options.default_folder())
+        learned, failed = calibration(asked, options.default_folder()), history(options.default_folder())
     found = shapes(asked.model, asked.work, asked.cluster, asked.choices, learned)
-    rows = _rows(args, asked, best_of_each_size(found), planned.backend)
-    return Answer(asked=asked, found=found, rows=rows, learned=learned)
+    rows = _rows(args, asked, best_of_each_size(found), planned.backend, failed.rate)
+    return Answer(asked=asked, found=found, rows=rows, learned=learned, failed=failed)
 
 
-def _rows(args: argparse.Namespace, asked: Experiment, best: list[Shape], backend: str) -> list[Row]:
+def _rows(
+    args: argparse.Namespace, asked: Experiment, best: list[Shape], backend: str, failures: Failures | None
+) -> list[Row]:
     overrides = [asked.overrides(shape) for shape in best]
     asks = backend != "local" and not args.no_wait
     starts = (
@@ -106,14 +112,14 @@ def _rows(args: argparse.Namespace, asked: Experiment, best: list[Shape], backen
     best_ones = front(best)
     rows = []
     for shape, words, wait in zip(best, overrides, starts, strict=True):
-        whole = _total(asked, shape)
+        whole = _total(asked, shape, failures)
         money = None if whole is None else money_of(whole.gpu_hours, asked.cluster.gpu)
         rows.append(Row(shape=shape, total=whole, money=money, wait=wait, is_front=shape in best_ones, overrides=words))
     return rows
 
 
-def _total(asked: Experiment, shape: Shape) -> Total | None:
+def _total(asked: Experiment, shape: Shape, failures: Failures | None) -> Total | None:
     if asked.tokens is None or shape.seconds is None:
         return None
     steps = asked.tokens / asked.work.tokens
-    return total(steps, shape.seconds, shape.layout.ranks, shape.nodes, asked.cluster.gpu, None)
+    return total(steps, shape.seconds, shape.layout.ranks, shape.nodes, asked.cluster.gpu, failures)

@@ -1,0 +1,133 @@
+"""What the folders of earlier runs tell of failures, of saves and of how right the formulas were."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from json_answer import data_of
+
+from slurmopt.estimates.failures import history
+from slurmopt.estimates.past_runs import scored
+from slurmopt.run_folder import events
+from slurmopt.run_folder.heartbeat import Heartbeat
+from slurmopt.run_folder.layout import RunFolder
+
+HOUR = 3600.0
+CONFIG = {
+    "task": {"command": ["python", "train.py"]},
+    "launch": {"name": "past"},
+    "resources": {"nodes": 2, "gpus_per_node": 2, "gpu_type": "h100"},
+    "plan": {"model": "qwen2.5-0.5b", "sequence": 1024, "global_batch": 16, "network": 400.0},
+}
+
+
+def past_run(folder: Path, number: int, causes: list[str], save: float = 3.0, **config: object) -> RunFolder:
+    """The folder of a run of two nodes: for each cause an attempt of two hours with four saves, ten minutes apart."""
+    run = RunFolder(folder / "past" / f"20261101-00000{number}-abcd")
+    run.make()
+    run.config.write_text(yaml.safe_dump({**CONFIG, **config}))
+    start = 1.7e9
+    for attempt, cause in enumerate(causes):
+        began, ended = start, start + 2 * HOUR
+        lines = [
+            {"event": "attempt", "attempt": attempt, "job": "7", "nodes": "n[1-2]", "time": began},
+            *({"event": "checkpoint", "attempt": attempt, "step": step, "tier": "shared", "time": began + step}
+              for step in (10, 20, 30, 40)),
+            {"event": "end", "attempt": attempt, "cause": cause, "outcome": "killed", "time": ended},
+        ]  # fmt: skip
+        for line in lines:
+            events.append(run.events, **line)  # type: ignore[arg-type]
+        run.attempt_logs(attempt).mkdir(parents=True)
+        for rank in range(4):
+            beat = Heartbeat(rank=rank, world_size=4, node=f"n{1 + rank // 2}", pid=1, started=began)
+            beat.first_step, beat.first_step_time = 0, began + 300
+            beat.step, beat.step_time = 40, began + 300 + 40 * 2.0
+            beat.spent = {"checkpoint": 4 * save}
+            beat.counted = {"memory_reserved_peak": 20 * 2**30 + rank}
+            path = run.heartbeat(attempt, rank)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            beat.write(path)
+        start = ended + 600
+    return run
+
+
+def test_failures_without_notice_make_a_rate(tmp_path: Path) -> None:
+    past_run(tmp_path, 1, ["node failure", "time limit", "hang", "finished"])
+    past_run(tmp_path, 2, ["infrastructure", "preemption", "user error"])
+    found = history(tmp_path)
+    assert found.failures == 3
+    assert found.node_hours == pytest.approx(7 * 2 * 2, rel=0.01)
+    assert found.rate is not None
+    assert found.rate.mtbf_of_node == pytest.approx(28 * HOUR / 3, rel=0.01)
+    assert found.rate.restart == pytest.approx(900)
+    assert found.rate.blocked == pytest.approx(3.0)
+
+
+def test_two_failures_are_no_rate(tmp_path: Path) -> None:
+    past_run(tmp_path, 1, ["node failure", "killed", "finished"])
+    assert history(tmp_path).failures == 2
+    assert history(tmp_path).rate is None
+
+
+def test_no_runs_and_no_folder_tell_nothing(tmp_path: Path) -> None:
+    assert history(tmp_path).rate is None
+    assert history(tmp_path / "missing").failures == 0
+
+
+def test_damaged_journals_are_left_out(tmp_path: Path) -> None:
+    past_run(tmp_path, 1, ["node failure"] * 3 + ["finished"])
+    damaged = past_run(tmp_path, 2, ["node failure"])
+    damaged.events.write_bytes(b'\x00\xff{"event": "end", "attempt": "x", "cause": 3}\n[1]\n')
+    assert history(tmp_path).failures == 3
+
+
+def test_a_run_with_a_plan_is_scored(tmp_path: Path) -> None:
+    found = scored(past_run(tmp_path, 1, ["finished"]))
+    assert found is not None
+    assert found.peak == 20 * 2**30 + 3
+    assert found.step == pytest.approx(2.0)
+    assert found.shape.nodes == 2
+    assert found.memory_ratio is not None
+    assert found.memory_ratio > 0
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        None, {}, {"model": None}, {"model": "nope", "sequence": 8}, {"model": "llama-8b"}, 3,
+        {"model": "llama-8b", "sequence": -1}, {"model": "llama-8b", "sequence": 8, "keys": {"tensor": "no.such"}},
+        {"model": "llama-8b", "sequence": "many"},
+    ],
+)  # fmt: skip
+def test_a_run_without_a_plan_that_can_be_used_teaches_nothing(tmp_path: Path, plan: object) -> None:
+    assert scored(past_run(tmp_path, 1, ["finished"], plan=plan)) is None
+
+
+def test_a_plan_uses_and_tells_what_the_runs_show(tmp_path: Path) -> None:
+    for number in range(1, 4):
+        past_run(tmp_path / "runs", number, ["node failure", "node failure", "finished"])
+    (tmp_path / "conf" / "experiment").mkdir(parents=True)
+    mine = {**CONFIG, "plan": {**CONFIG["plan"], "tokens": 1e9, "nodes": [2]}, "launch": {"backend": "local"}}
+    (tmp_path / "conf" / "experiment" / "mine.yaml").write_text(f"# @package _global_\n{yaml.safe_dump(mine)}")
+    (tmp_path / "train.py").write_text("")
+
+    def plan(*words: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "slurmopt", "plan", "+experiment=mine", *words]
+        return subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=180)
+
+    found = data_of(plan("--json").stdout)
+    (row,) = found["shapes"]
+    assert found["tier"] == {"memory": 3, "step": 3, "runs": 3}
+    assert row["step"][0] < 2.0 < row["step"][1]
+    assert row["peak"][0] < 20 * 2**30 + 3 < row["peak"][1]
+    assert row["mtbf"] == pytest.approx(36 * HOUR / 6 / 2, rel=0.01)
+    steps = 1e9 / (16 * 1024)
+    assert row["run"][0] > 1.05 * steps * row["step"][0]
+    assert row["save_every"] == pytest.approx((2 * 3 * row["mtbf"]) ** 0.5, rel=0.05)
+    shown = plan().stdout
+    assert "6 failures in 36 node-hours of your runs; a save blocks 3 s, a restart takes 15m00s" in shown
+    assert "checkpoint.mtbf=180min suits the shape to take" in shown
