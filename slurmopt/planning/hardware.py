@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.gpu_peaks import dense_bf16_tflops, memory_bandwidth
+from slurmopt.planning.ranges import Range
 
 _GIB = 2**30
 _GBIT = 1e9 / 8
@@ -108,6 +109,10 @@ def _is_more_exact(one: Gpu, other: Gpu) -> bool:
     return set(one.name.split("-")) > set(other.name.split("-"))
 
 
+SLOWER = Range(1.0, 1.5)
+"""How much longer than NCCL's model a collective may take, where nothing was measured: its model is for choosing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
     """Nodes of one kind, and the network between them."""
@@ -116,8 +121,8 @@ class Cluster:
     gpus_per_node: int
     network: float
     """Bytes per second of a node's network, one way, as NCCL counts them."""
-    adapters: int = 1
-    """Network adapters of a node."""
+    slower: Range = SLOWER
+    """How much longer than NCCL's model a collective takes."""
 
     @property
     def domain(self) -> int:
@@ -125,7 +130,6 @@ class Cluster:
         return min(self.gpus_per_node, self.gpu.domain)
 
 
-def cluster(gpu: Gpu, gpus_per_node: int, gbits: float, adapters: int | None = None) -> Cluster:
-    """Nodes with a network of so many Gbit/s; one adapter for each GPU unless `adapters` says otherwise."""
-    rate = gbits * _GBIT * _NETWORK
-    return Cluster(gpu=gpu, gpus_per_node=gpus_per_node, network=rate, adapters=adapters or gpus_per_node)
+def cluster(gpu: Gpu, gpus_per_node: int, gbits: float) -> Cluster:
+    """Nodes with a network of so many Gbit/s."""
+    return Cluster(gpu=gpu, gpus_per_node=gpus_per_node, network=gbits * _GBIT * _NETWORK)

@@ -6,7 +6,9 @@ import math
 
 import pytest
 
-from slurmopt.planning.hardware import Cluster, cluster, gpu_of
+from slurmopt.collectives.recording import Recording, Row
+from slurmopt.errors import InputError
+from slurmopt.planning.hardware import SLOWER, Cluster, cluster, gpu_of
 from slurmopt.planning.speed.collectives import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -21,6 +23,7 @@ from slurmopt.planning.speed.collectives import (
     fastest,
     seconds,
 )
+from slurmopt.planning.speed.measured_collectives import corrected
 
 
 def h100(gbits: float = 3200) -> Cluster:
@@ -96,3 +99,32 @@ def test_gpus_without_links_are_as_slow_as_pcie() -> None:
     l40s = cluster(gpu_of("l40s", "a"), 8, 400)
     size = 8e9
     assert seconds(ALL_REDUCE, size, 8, 1, l40s) > 6 * seconds(ALL_REDUCE, size, 8, 1, a100())
+
+
+def recording(times: float, backend: str = "nccl", sizes: tuple[int, ...] = (1 << 20, 1 << 24, 1 << 28)) -> Recording:
+    """What 16 ranks on two nodes would measure that are so many times slower than the model."""
+    rows = [
+        Row(collective, size, times * (1 + 0.02 * at) * seconds(collective, size, 16, 2, h100()), 16)
+        for collective in COLLECTIVES
+        for at, size in enumerate(sizes)
+    ]
+    return Recording(16, ["a", "b"], backend, rows=rows)
+
+
+def test_a_recording_corrects_the_model() -> None:
+    assert h100().slower == SLOWER
+    found = corrected(h100(), recording(2.0), "today.json").slower
+    assert 1.9 < found.low < 2.0 < found.high < 2.2
+
+
+@pytest.mark.parametrize(
+    ("measured", "message"),
+    [
+        (recording(2.0, backend="gloo"), "today.json is of gloo, not of nccl"),
+        (recording(2.0, sizes=(1024,)), "today.json has fewer than two sizes from 1 MiB on"),
+        (Recording(16, ["a"], "nccl"), "today.json has fewer than two sizes"),
+    ],
+)
+def test_a_recording_of_something_else_is_refused(measured: Recording, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        corrected(h100(), measured, "today.json")

@@ -27,6 +27,15 @@ train: {batch: 1, strategy: fsdp}
 """
 
 
+NCCL_TESTS = """# nThread 1 nGpus 1 minBytes 1 maxBytes 1 step: 4(factor) warmup iters: 5 iters: 20 agg iters: 1
+# Collective test starting: all_reduce_perf
+#  Rank  0 Group  0 Pid 1 on a device  0 [0000:01:00] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid 1 on b device  0 [0000:01:00] NVIDIA H100 80GB HBM3
+#       size         count      type   redop    root     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)
+"""
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("plan")
@@ -92,6 +101,19 @@ def test_a_file_of_prices_is_yours_to_replace(place: Path, monkeypatch: pytest.M
     done = slurmopt(place, "plan", "+experiment=mine")
     assert done.returncode == 2
     assert "prices: 3 is not valid; valid: a list of prices" in done.stderr
+
+
+def test_a_recording_of_collectives_makes_steps_longer(place: Path) -> None:
+    lines = [
+        f"{1 << power:>12} {1 << (power - 2):>12} float sum -1 {3e-5 * (1 << power):.1f} 1 1 0" for power in (24, 28)
+    ]
+    (place / "slow.txt").write_text(NCCL_TESTS + "\n".join(lines) + "\n")
+    found, usual = plan(place, "--collectives", "slow.txt", "plan.nodes=[8]"), plan(place, "plan.nodes=[8]")
+    assert found["shapes"][0]["step"][1] > usual["shapes"][0]["step"][1]
+    assert any("times NCCL's model, as was measured" in note for note in found["notes"])
+    done = slurmopt(place, "plan", "+experiment=mine", "--collectives", "missing.json")
+    assert done.returncode == 2
+    assert "missing.json: no such file or directory" in done.stderr
 
 
 def test_tier_1_imports_no_torch(place: Path) -> None:
@@ -198,7 +220,7 @@ def test_what_does_not_fit_comes_with_what_to_change(place: Path) -> None:
         (("--model", "list.json"), "list.json: is not a mapping; valid: a config.json of transformers"),
         (("--model", "deep.json"), "deep.json: is no JSON"),
         (("--model", "."), "'.' is no model"),
-        ((), "the following arguments are required: --model"),
+        ((), "plan memory: needs --model or --build, one of them"),
     ],
 )
 def test_a_memory_that_cannot_be_told_is_one_line(place: Path, words: tuple[str, ...], message: str) -> None:

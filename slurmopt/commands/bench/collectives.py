@@ -29,10 +29,10 @@ from slurmopt.collectives.comparison import Comparison, compared
 from slurmopt.collectives.definitions import COLLECTIVES
 from slurmopt.collectives.options import SIZES, BenchOptions, options_of
 from slurmopt.collectives.recording import Recording
-from slurmopt.commands.bench import local_ranks, nccl_programs, recordings, text
+from slurmopt.commands.bench import local_ranks, nccl_programs, text
 from slurmopt.errors import ConfigError, InputError, one_line, why_failed
 from slurmopt.run_folder.access.files import replace_json
-from slurmopt.runs import options
+from slurmopt.runs import options, recordings
 from slurmopt.slow_notice import slow_notice
 
 _PLOTS = (".html", ".png")

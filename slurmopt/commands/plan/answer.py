@@ -11,6 +11,7 @@ from slurmopt.commands.plan.waits import Wait
 from slurmopt.estimates.experiment import Experiment
 from slurmopt.estimates.failures import History
 from slurmopt.planning.cost import Total
+from slurmopt.planning.hardware import SLOWER
 from slurmopt.planning.ranges import Range
 from slurmopt.planning.shapes import MORE_HOURS, Calibration, Shape, chosen
 from slurmopt.units import human_seconds
@@ -85,6 +86,9 @@ class Answer:
         """What was assumed, and what is missing."""
         asked, notes = self.asked, [self._sureness()]
         notes.append(self._of_failures())
+        if asked.cluster.slower != SLOWER:
+            low, high = asked.cluster.slower.low, asked.cluster.slower.high
+            notes.append(f"collectives take {low:.2f} to {high:.2f} times NCCL's model, as was measured")
         if asked.tokens is None:
             notes.append("plan.tokens is not set: no time, GPU-hours and money of the whole training")
         priced = next((row.money for row in self.rows if row.money is not None), None)

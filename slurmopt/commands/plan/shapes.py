@@ -37,13 +37,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+from dataclasses import replace
 
 from slurmopt import command_output
 from slurmopt.commands.plan.answer import Answer, Row
 from slurmopt.commands.plan.answer_text import lines
 from slurmopt.commands.plan.money import money_of
 from slurmopt.commands.plan.waits import waits
-from slurmopt.errors import InputError
+from slurmopt.errors import InputError, one_line
 from slurmopt.estimates.experiment import Experiment, experiment
 from slurmopt.estimates.failures import history
 from slurmopt.estimates.past_runs import calibration
@@ -51,7 +52,8 @@ from slurmopt.launching.override_words import merged
 from slurmopt.option_parser import OptionParser
 from slurmopt.planning.cost import Failures, Total, total
 from slurmopt.planning.shapes import Shape, best_of_each_size, front, shapes
-from slurmopt.runs import options
+from slurmopt.planning.speed.measured_collectives import corrected
+from slurmopt.runs import options, recordings
 from slurmopt.slow_notice import slow_notice
 
 
@@ -83,6 +85,9 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="as for slurmopt launch")
     parser.add_argument("--no-wait", action="store_true", help="do not ask Slurm when each would start")
+    parser.add_argument(
+        "--collectives", metavar="FILE|RUN", help="correct NCCL's model by this recording of slurmopt bench collectives"
+    )
     parser.add_argument("--config-dir", metavar="DIR", help="the folder of your configs (default: conf)")
     options.add_json(parser)
     return parser
@@ -96,6 +101,9 @@ def _answer(args: argparse.Namespace) -> Answer:
     asked = experiment(settings.plan, settings.resources, planned.stored)
     with slow_notice("reading what earlier runs have measured"):
         learned, failed = calibration(asked, options.default_folder()), history(options.default_folder())
+    if args.collectives is not None:
+        recording = recordings.read(args.collectives, options.default_folder())
+        asked = replace(asked, cluster=corrected(asked.cluster, recording, one_line(args.collectives)))
     found = shapes(asked.model, asked.work, asked.cluster, asked.choices, learned)
     rows = _rows(args, asked, best_of_each_size(found), planned.backend, failed.rate)
     return Answer(asked=asked, found=found, rows=rows, learned=learned, failed=failed)

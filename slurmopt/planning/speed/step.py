@@ -13,8 +13,6 @@ from slurmopt.planning.speed import compute
 from slurmopt.planning.speed.collectives import ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, seconds
 from slurmopt.planning.states import PRECISIONS, states
 
-_SLOWER = 1.5
-"""How much longer than NCCL's model a collective may take, at the slow end: its model is for choosing."""
 _GAMMA = 2.0
 """Pollux's exponent at the slow end: T^g = compute^g + communication^g; at the fast end the longer one
 counts."""
@@ -58,7 +56,7 @@ def step_time(model: Transformer, work: Work, layout: Layout, cluster: Cluster) 
     head = compute.head_seconds(model, work, layout, gpu)
     per_batch = layers * layer + head  # the last stage is the slowest
     tensor_layer = _tensor(model, work, layout, cluster)
-    tensor = Range(batches * layers * tensor_layer, _SLOWER * batches * layers * tensor_layer)
+    tensor = batches * layers * tensor_layer * cluster.slower
     busy = batches * per_batch
     share = (p - 1) / (layout.interleave * batches)
     idle = share * (busy + tensor) + _between_stages(model, work, layout, cluster)
@@ -66,10 +64,11 @@ def step_time(model: Transformer, work: Work, layout: Layout, cluster: Cluster) 
     shards = layout.shards if layout.stage else 1
     update = compute.update_seconds(count, work, shards, gpu)
     data = _data(count, work, layout, cluster)
+    data = Range(cluster.slower.low * data.low, cluster.slower.high * data.high)
     # Of DDP the last micro-batch's backward alone hides the collectives; FSDP has some in each.
     hiding = busy if layout.stage >= 3 else (2 / 3) * per_batch
     low = max(hiding.low, data.low) - hiding.low
-    high = (hiding.high**_GAMMA + (_SLOWER * data.high) ** _GAMMA) ** (1 / _GAMMA) - hiding.high
+    high = (hiding.high**_GAMMA + data.high**_GAMMA) ** (1 / _GAMMA) - hiding.high
     return StepTime(
         total=busy + tensor + idle + update + Range(low, high),
         arithmetic=busy + update,
