@@ -121,15 +121,21 @@ def _as_it_ran(asked: Experiment, ranks: int) -> Shape | None:
     return found[0] if found[0].memory is not None else None
 
 
+def step_of(run: RunFolder, least_steps: int) -> float | None:
+    """Seconds of a step of the last attempt; None before it has made so many after its first one."""
+    attempt, beats = _latest(run)
+    return None if attempt is None else _step(beats, least_steps)
+
+
 def _peak(beats: list[Heartbeat]) -> float | None:
     peaks = [number(beat.counted.get("memory_reserved_peak")) for beat in beats]
     return max((peak for peak in peaks if peak is not None and peak > 0), default=None)
 
 
-def _step(beats: list[Heartbeat]) -> float | None:
+def _step(beats: list[Heartbeat], least_steps: int = _LEAST_STEPS) -> float | None:
     first = min(beats, key=lambda beat: beat.rank)
     times = (number(first.step_time), number(first.first_step_time))
     if first.step is None or first.first_step is None or None in times:
         return None
     steps, took = first.step - first.first_step, (times[0] or 0.0) - (times[1] or 0.0)
-    return took / steps if steps >= _LEAST_STEPS and took > 0 else None
+    return took / steps if steps >= least_steps and took > 0 else None

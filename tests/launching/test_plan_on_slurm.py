@@ -110,3 +110,55 @@ def test_nothing_fits_is_an_answer(site: Project) -> None:
     assert data_of(done.stdout)["chosen"] is None
     assert all(math.isfinite(row["count"]) for row in data_of(done.stdout)["rejected"])
     assert "nothing fits: its peak is" in done.stderr
+
+
+SCALES = """
+import time
+from slurmopt import progress, rank_facts, stop_requested
+
+def main(config):
+    nodes = rank_facts().world_size // 2
+    if nodes in config.breaks_on:
+        raise ValueError("no such number of nodes")
+    for step in range(1, 10**6):
+        time.sleep(0.02 + 0.16 / nodes)
+        progress(step)
+        if stop_requested():
+            break
+
+main.makes_process_group = True  # without torch
+"""
+
+
+def test_probes_predict_a_third_number_of_nodes(site: Project) -> None:
+    (site.path / "train.py").write_text(SCALES)
+    words = ("+experiment=mine", "+breaks_on=[]", "--steps", "20", "--json")
+    done = site.slurmopt("plan", "probe", *words, "--nodes", "1,2", "--predict", "4,16", timeout=180)
+    found = data_of(done.stdout)
+    assert [probe["nodes"] for probe in found["probes"]] == [1, 2]
+    assert 0.05 < found["serial_fraction"] < 0.25  # 0.02 of 0.18 s, and what a step costs besides
+    four, sixteen = found["predicted"]
+    assert not four["far"]
+    assert sixteen["far"]
+    third = data_of(site.slurmopt("plan", "probe", *words, "--nodes", "2,4", timeout=180).stdout)
+    low, high = four["seconds"]
+    assert low < third["probes"][1]["seconds"] < high
+    site.wait_until_no_job_is_left()  # probes are cancelled once they have made their steps
+    read = data_of(site.slurmopt("plan", "probe", "--read", "mine", "--json").stdout)
+    assert [probe["nodes"] for probe in read["probes"]] == [1, 2, 4]
+    assert {probe["state"] for probe in read["probes"]} == {"cancelled"}
+
+
+def test_a_probe_that_fails_is_named(site: Project) -> None:
+    (site.path / "train.py").write_text(SCALES)
+    words = ("+experiment=mine", "+breaks_on=[2]", "--steps", "10", "--nodes", "1,2")
+    done = site.slurmopt("plan", "probe", *words, check=False, timeout=180)
+    assert done.returncode == 1
+    assert "the probe on 2 nodes is failed (" in done.stderr
+    assert "slurmopt logs mine-probe-2/" in done.stderr
+    row = next(line for line in done.stdout.splitlines() if line.startswith("1 "))
+    assert " s " in row
+    refused = site.slurmopt("plan", "probe", *words[:2], "--nodes", "1,64", check=False)
+    assert refused.returncode == 2
+    assert "64" in refused.stderr
+    site.wait_until_no_job_is_left()

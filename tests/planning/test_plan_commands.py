@@ -233,7 +233,31 @@ def test_a_memory_that_cannot_be_told_is_one_line(place: Path, words: tuple[str,
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "plan probe: no experiment; valid: slurmopt plan probe +experiment=NAME"),
+        (("+experiment=mine", "--nodes", "2"), "--nodes 2: one number tells nothing of others; valid: two or more"),
+        (("+experiment=mine", "--nodes", "2,2"), "--nodes 2,2: one number tells nothing of others"),
+        (("+experiment=mine", "--nodes", "0,1"), "--nodes '0,1' is not valid; valid: numbers of nodes such as 1,2,4"),
+        (("+experiment=mine", "--predict", "x"), "--predict 'x' is not valid; valid: numbers of nodes such as 1,2,4"),
+        (("+experiment=mine", "--steps", "1"), "--steps 1 is not valid; valid: 10 or more"),
+        (("+experiment=mine", "--time", "soon"), "resources.time: not a time: 'soon'; valid are"),
+        (("+experiment=mine", "--read", "mine"), "+experiment=mine: --read launches nothing"),
+        (("--read", "mine"), "mine has no probes; valid: slurmopt plan probe +experiment=NAME --nodes 1,2"),
+        (("+experiment=none",), "none"),
+    ],
+)
+def test_probes_that_cannot_be_made_are_one_line(place: Path, words: tuple[str, ...], message: str) -> None:
+    done = slurmopt(place, "plan", "probe", *words)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (place / "runs").exists()
+
+
 def test_a_word_that_is_no_command_lists_them(place: Path) -> None:
     done = slurmopt(place, "plan", "memroy")
     assert done.returncode == 2
-    assert "plan: no command 'memroy' (did you mean 'memory'?); valid: shapes, memory" in done.stderr
+    assert "plan: no command 'memroy' (did you mean 'memory'?); valid: shapes, probe, memory" in done.stderr

@@ -10,6 +10,7 @@ COMMANDS = {
         "slurmopt.commands.plan.shapes",
         "compare shapes of an experiment: `slurmopt plan +experiment=NAME` is the same",
     ),
+    "probe": ("slurmopt.commands.plan.probe", "time the steps on a few numbers of nodes, and predict others"),
     "memory": ("slurmopt.commands.plan.memory", "the memory of a model in training, by part and phase"),
 }
 """Each command's module, and a line of help."""
