@@ -11,6 +11,7 @@ COMMANDS = {
         "compare shapes of an experiment: `slurmopt plan +experiment=NAME` is the same",
     ),
     "probe": ("slurmopt.commands.plan.probe", "time the steps on a few numbers of nodes, and predict others"),
+    "size": ("slurmopt.commands.plan.size", "what the runs of a name need, beside what they ask for"),
     "memory": ("slurmopt.commands.plan.memory", "the memory of a model in training, by part and phase"),
 }
 """Each command's module, and a line of help."""
