@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from slurmopt.config.check import at_least, one_line_text, one_of
+from slurmopt.config.check import at_least, one_line_text, one_of, whole_number
 from slurmopt.errors import ConfigError
-from slurmopt.planning.layout import FLASH, NO, PLAIN, RECOMPUTES, Work, check_work
-from slurmopt.planning.shapes import DDP, STRATEGIES, usual_precision
+from slurmopt.planning.layout import (
+    DDP,
+    FLASH,
+    NO,
+    PLAIN,
+    RECOMPUTES,
+    STRATEGIES,
+    Work,
+    check_work,
+    usual_precision,
+)
 from slurmopt.planning.states import ADAMW
 
+_MOST_NODES, _MOST_SIZES = 100_000, 50
 DIMENSIONS = ("micro_batch", "strategy", "tensor", "pipeline", "recompute")
 """What a training may let its config choose."""
 
@@ -84,7 +94,9 @@ class Plan:
             if (value := getattr(self, name)) is not None and not 0 < value < 1e20:
                 raise ConfigError(f"{value} is not valid; valid: a number above 0", f"plan.{name}")
         for at, nodes in enumerate(self.nodes):
-            at_least(nodes, 1, f"plan.nodes[{at}]")
+            whole_number(nodes, 1, f"plan.nodes[{at}]", _MOST_NODES)
+        if len(self.nodes) > _MOST_SIZES:
+            raise ConfigError(f"has {len(self.nodes):,} numbers; valid: up to {_MOST_SIZES}", "plan.nodes")
         one_of(self.strategy, STRATEGIES, "plan.strategy")
         one_of(self.recompute, RECOMPUTES, "plan.recompute")
         for dimension, key in self.keys.items():

@@ -10,9 +10,9 @@ from slurmopt.config.dotted import value_of
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.estimates.model_word import model_of
 from slurmopt.planning.hardware import Cluster, cluster, gpu_of
-from slurmopt.planning.layout import RECOMPUTES, Work
+from slurmopt.planning.layout import RECOMPUTES, STRATEGIES, Work
 from slurmopt.planning.models.transformer import Transformer
-from slurmopt.planning.shapes import STRATEGIES, Choices, Shape
+from slurmopt.planning.shapes import Choices, Shape
 
 if TYPE_CHECKING:
     from slurmopt.config.plan import Plan

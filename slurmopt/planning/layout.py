@@ -6,12 +6,20 @@ from dataclasses import dataclass
 
 from slurmopt.errors import ConfigError
 from slurmopt.planning.models.transformer import Transformer
-from slurmopt.planning.states import ADAMW, AUTOCAST, OPTIMIZERS, PRECISIONS
+from slurmopt.planning.states import ADAMW, AUTOCAST, OPTIMIZERS, POLICY, PRECISIONS
 
 NO, SELECTIVE, FULL = "no", "selective", "full"
 RECOMPUTES = (NO, SELECTIVE, FULL)
 FLASH, EAGER = "flash", "eager"
 PLAIN, CHUNKED = "plain", "chunked"
+DDP, FSDP, HSDP, ZERO1, ZERO2 = "ddp", "fsdp", "hsdp", "zero1", "zero2"
+STRATEGIES = {DDP: 0, FSDP: 3, HSDP: 3, ZERO1: 1, ZERO2: 2}
+"""The stage of each strategy of data parallelism, the simplest first."""
+
+
+def usual_precision(strategy: str) -> str:
+    """How most trainings with that strategy compute in 16 bits."""
+    return POLICY if strategy in (FSDP, HSDP) else AUTOCAST
 
 
 @dataclass(frozen=True, kw_only=True)

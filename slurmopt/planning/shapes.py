@@ -6,22 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from slurmopt.planning.hardware import Cluster
-from slurmopt.planning.layout import FULL, NO, Layout, Work, why_not
+from slurmopt.planning.layout import DDP, FULL, HSDP, NO, STRATEGIES, Layout, Work, usual_precision, why_not
 from slurmopt.planning.memory.peak import Memory, memory
 from slurmopt.planning.models.transformer import Transformer
 from slurmopt.planning.ranges import Range
 from slurmopt.planning.speed.step import StepTime, step_time
-from slurmopt.planning.states import AUTOCAST, POLICY
-
-DDP, FSDP, HSDP, ZERO1, ZERO2 = "ddp", "fsdp", "hsdp", "zero1", "zero2"
-STRATEGIES = {DDP: 0, FSDP: 3, HSDP: 3, ZERO1: 1, ZERO2: 2}
-"""The stage of each strategy of data parallelism, the simplest first."""
-
-
-def usual_precision(strategy: str) -> str:
-    """How most trainings with that strategy compute in 16 bits."""
-    return POLICY if strategy in (FSDP, HSDP) else AUTOCAST
-
 
 LIKELY = 0.9
 """A shape fits if its probability is at least this."""

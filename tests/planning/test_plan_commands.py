@@ -144,7 +144,7 @@ def test_tier_1_imports_no_torch(place: Path) -> None:
         (("plan.tokens=-1",), "plan.tokens: -1.0 is not valid; valid: a number above 0"),
         (("plan.tokens=nan",), "plan.tokens: nan is not valid; valid: a number above 0"),
         (("plan.network=0",), "plan.network: 0.0 is not valid; valid: a number above 0"),
-        (("plan.nodes=[1,0]",), "plan.nodes[1]: 0 is too few; valid: 1 or more"),
+        (("plan.nodes=[1,0]",), "plan.nodes[1]: 0 is not valid; valid: a whole number, 1 to 100000"),
         (("plan.strategy=fsdb",), "plan.strategy: 'fsdb' is not valid (did you mean 'fsdp'?)"),
         (("plan.precision=fp64",), "plan.precision: 'fp64' is not valid; valid: fp32, autocast, policy, mixed, bf16"),
         (("train.strategy=fast",), "train.strategy: 'fast' is not valid; valid: ddp, fsdp, hsdp, zero1, zero2"),

@@ -31,12 +31,12 @@ from slurmopt.estimates.tracing import traced
 from slurmopt.option_parser import OptionParser
 from slurmopt.planning.advice import Change, changes
 from slurmopt.planning.hardware import Gpu, gpu_of
-from slurmopt.planning.layout import FULL, RECOMPUTES, Layout, Work
+from slurmopt.planning.layout import FULL, HSDP, RECOMPUTES, STRATEGIES, Layout, Work
 from slurmopt.planning.memory.peak import Memory, memory
 from slurmopt.planning.memory.traced import Trace, as_transformer
 from slurmopt.planning.models.transformer import Transformer
 from slurmopt.planning.ranges import Range
-from slurmopt.planning.shapes import HSDP, LIKELY, STRATEGIES
+from slurmopt.planning.shapes import LIKELY
 from slurmopt.planning.states import OPTIMIZERS, PRECISIONS
 from slurmopt.runs import options
 from slurmopt.runs.text_table import table, terminal_width
