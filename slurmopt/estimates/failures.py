@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 
 from slurmopt.errors import InputError, SlurmoptError
+from slurmopt.estimates.past_runs import own_runs
 from slurmopt.planning.cost import Failures
 from slurmopt.restart.causes import HANG, INFRASTRUCTURE, KILLED, NODE_FAILURE
 from slurmopt.run_folder import events
@@ -16,15 +17,12 @@ from slurmopt.run_folder.attempts import Attempt, attempts
 from slurmopt.run_folder.heartbeat import read
 from slurmopt.run_folder.json_values import number, text
 from slurmopt.run_folder.layout import RunFolder
-from slurmopt.runs.all_runs import all_runs, created
 from slurmopt.slurm import hostlist
 
 WITHOUT_NOTICE = frozenset({NODE_FAILURE, INFRASTRUCTURE, KILLED, HANG})
 """Causes that come without a signal in time to save."""
 LEAST = 3
 """Fewer failures tell too little of a rate."""
-_MOST = 200
-"""Runs that are looked at, newest first."""
 _MOST_READ_WHOLE = 20
 """Runs whose events on checkpoints are read, of which a long run has a million."""
 _BLOCKED = 10.0
@@ -57,7 +55,7 @@ class History:
 def history(folder: Path) -> History:
     """That of the runs in `folder`. What cannot be read is left out."""
     try:
-        newest = sorted(all_runs(folder), key=created, reverse=True)[:_MOST]
+        newest = own_runs(folder)
     except InputError:
         newest = []
     failures, hours, restarts, blocked = 0, 0.0, list[float](), list[float]()
@@ -116,7 +114,7 @@ def _blocked(run: RunFolder, found: list[Attempt]) -> list[float]:
             saves.setdefault(event.get("attempt"), set()).add(event.get("step"))
     for attempt in found:
         beat = read(run.heartbeat(attempt.number, 0))
-        spent = None if beat is None else number(beat.spent.get("checkpoint"))
+        spent = number(beat.spent.get("checkpoint")) if beat is not None and isinstance(beat.spent, dict) else None
         if spent is not None and (steps := saves.get(attempt.number)):
             means.append(spent / len(steps))
     return means

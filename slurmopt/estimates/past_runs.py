@@ -15,10 +15,11 @@ from slurmopt.planning.calibration import interval
 from slurmopt.planning.ranges import Range
 from slurmopt.planning.shapes import Calibration, Shape, shapes
 from slurmopt.run_folder.heartbeat import Heartbeat, read
-from slurmopt.run_folder.json_values import number
+from slurmopt.run_folder.json_values import as_int, number
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import stored_config
 from slurmopt.runs.all_runs import all_runs, created
+from slurmopt.runs.ownership import owner_of
 
 _MOST = 200
 """Runs that are looked at, newest first."""
@@ -83,7 +84,7 @@ def calibration(asked: Experiment, folder: Path) -> Calibration:
     """What the user's earlier runs teach of this experiment: those of the same model on the same GPU, else all of that
     GPU; nothing for fewer than two."""
     try:
-        newest = sorted(all_runs(folder), key=created, reverse=True)[:_MOST]
+        newest = own_runs(folder)
     except InputError:
         return Calibration()
     found = [one for run in newest if (one := scored(run)) is not None]
@@ -92,6 +93,12 @@ def calibration(asked: Experiment, folder: Path) -> Calibration:
     memory = _learned([one.memory_ratio for one in same_model], [one.memory_ratio for one in same_gpu])
     step = _learned([one.step_ratio for one in same_model], [one.step_ratio for one in same_gpu])
     return Calibration(memory=memory, step=step, runs=len(same_model) if len(same_model) > 1 else len(same_gpu))
+
+
+def own_runs(folder: Path) -> list[RunFolder]:
+    """The newest of this user's own runs: what others have written teaches nothing. Raises InputError."""
+    newest = sorted(all_runs(folder), key=created, reverse=True)[:_MOST]
+    return [run for run in newest if owner_of(run) is None]
 
 
 def _learned(*choices: Iterable[float | None]) -> Range | None:
@@ -128,14 +135,15 @@ def step_of(run: RunFolder, least_steps: int) -> float | None:
 
 
 def _peak(beats: list[Heartbeat]) -> float | None:
-    peaks = [number(beat.counted.get("memory_reserved_peak")) for beat in beats]
+    counted = [beat.counted for beat in beats if isinstance(beat.counted, dict)]
+    peaks = [number(each.get("memory_reserved_peak")) for each in counted]
     return max((peak for peak in peaks if peak is not None and peak > 0), default=None)
 
 
 def _step(beats: list[Heartbeat], least_steps: int = _LEAST_STEPS) -> float | None:
-    first = min(beats, key=lambda beat: beat.rank)
-    times = (number(first.step_time), number(first.first_step_time))
-    if first.step is None or first.first_step is None or None in times:
+    first = min(beats, key=lambda beat: as_int(beat.rank) or 0)
+    now, began = number(first.step_time), number(first.first_step_time)
+    step, before = as_int(first.step), as_int(first.first_step)
+    if now is None or began is None or step is None or before is None or step - before < least_steps:
         return None
-    steps, took = first.step - first.first_step, (times[0] or 0.0) - (times[1] or 0.0)
-    return took / steps if steps >= least_steps and took > 0 else None
+    return (now - began) / (step - before) if now > began else None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -105,6 +107,22 @@ def test_a_run_with_a_plan_is_scored(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_a_run_without_a_plan_that_can_be_used_teaches_nothing(tmp_path: Path, plan: object) -> None:
     assert scored(past_run(tmp_path, 1, ["finished"], plan=plan)) is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"counted": [1], "spent": "long"}, {"step": "many", "rank": "first"}, {"step": 10**400, "step_time": "now"},
+        {"step_time": 1e308, "first_step_time": -1e308}, {"counted": {"memory_reserved_peak": "all"}, "step": None},
+    ],
+)  # fmt: skip
+def test_nonsense_in_heartbeats_teaches_nothing_and_raises_nothing(tmp_path: Path, fields: dict[str, Any]) -> None:
+    run = past_run(tmp_path, 1, ["node failure", "finished"])
+    for path in run.path.glob("heartbeat/*/*.json"):
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+    found = scored(run)
+    assert found is None or found.step is None or found.peak is None
+    assert history(tmp_path).failures == 1
 
 
 def test_a_plan_uses_and_tells_what_the_runs_show(tmp_path: Path) -> None:
