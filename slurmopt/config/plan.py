@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from slurmopt.config.check import at_least, one_line_text, one_of, whole_number
+from slurmopt.config.check import one_line_text, one_of, whole_number
 from slurmopt.errors import ConfigError
 from slurmopt.planning.layout import (
     DDP,
@@ -19,6 +19,8 @@ from slurmopt.planning.layout import (
 )
 from slurmopt.planning.states import ADAMW
 
+MOST = 10**9
+"""Of counts that a plan multiplies."""
 _MOST_NODES, _MOST_SIZES = 100_000, 50
 DIMENSIONS = ("micro_batch", "strategy", "tensor", "pipeline", "recompute")
 """What a training may let its config choose."""
@@ -89,10 +91,11 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("sequence", "global_batch", "tensor", "pipeline", "micro_batch"):
-            at_least(getattr(self, name), 1, f"plan.{name}")
-        for name in ("tokens", "network"):
-            if (value := getattr(self, name)) is not None and not 0 < value < 1e20:
-                raise ConfigError(f"{value} is not valid; valid: a number above 0", f"plan.{name}")
+            if (value := getattr(self, name)) is not None:
+                whole_number(value, 1, f"plan.{name}", MOST)
+        for name, most in (("tokens", 1e18), ("network", 1e6)):
+            if (value := getattr(self, name)) is not None and not 0 < value <= most:
+                raise ConfigError(f"{value:g} is not valid; valid: above 0, up to {most:g}", f"plan.{name}")
         for at, nodes in enumerate(self.nodes):
             whole_number(nodes, 1, f"plan.nodes[{at}]", _MOST_NODES)
         if len(self.nodes) > _MOST_SIZES:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from slurmopt.config.dotted import value_of
+from slurmopt.config.schema import GROUPS
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.estimates.model_word import model_of
 from slurmopt.planning.hardware import Cluster, cluster, gpu_of
@@ -70,6 +71,9 @@ def experiment(plan: Plan, resources: Resources, stored: Mapping[str, Any]) -> E
     if named is None:
         raise ConfigError("is not set; valid: a GPU such as h100, here or in resources.gpu_type", "plan.gpu")
     nodes = _nodes(plan, resources.least_nodes, resources.most_nodes)
+    if plan.network is None and max(nodes) > 1:
+        message = "is not set; valid: Gbit/s of a node such as 400; without it only one node can be planned"
+        raise ConfigError(message, "plan.network")
     ranks = resources.most_nodes * resources.gpus_per_node // (plan.tensor * plan.pipeline)
     return Experiment(
         model=model_of(plan.model, "plan.model"),
@@ -94,16 +98,25 @@ def _with_values(plan: Plan, stored: Mapping[str, Any]) -> Plan:
     """The group, with what the training's own keys say now."""
     found: dict[str, Any] = {}
     for dimension, key in plan.keys.items():
+        if key.partition(".")[0] in GROUPS:
+            message = (
+                f"{one_line(key)} is a key of slurmopt; valid: a key of your own, by which the training is changed"
+            )
+            raise ConfigError(message, f"plan.keys.{dimension}")
         value = value_of(stored, key)
         if value is None:
             raise ConfigError(f"{one_line(key)!r} is not in the config; valid: a key of it", f"plan.keys.{dimension}")
         valid = _WORDS.get(dimension)
         if valid is not None and value not in valid:
-            raise ConfigError(f"{one_line(str(value))!r} is not valid; valid: {', '.join(valid)}", one_line(key))
+            raise ConfigError(f"{_shown(key, value)}; valid: {', '.join(valid)}", f"plan.keys.{dimension}")
         if valid is None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ConfigError(f"{one_line(str(value))!r} is not valid; valid: a whole number from 1", one_line(key))
+            raise ConfigError(f"{_shown(key, value)}; valid: a whole number from 1", f"plan.keys.{dimension}")
         found[dimension] = value
     return replace(plan, **found)
+
+
+def _shown(key: str, value: object) -> str:
+    return f"{one_line(key)} is {one_line(repr(value))[:60]}"
 
 
 def _nodes(plan: Plan, least: int, most: int) -> list[int]:

@@ -15,7 +15,7 @@ from slurmopt.restart.causes import HANG, INFRASTRUCTURE, KILLED, NODE_FAILURE
 from slurmopt.run_folder import events
 from slurmopt.run_folder.attempts import Attempt, attempts
 from slurmopt.run_folder.heartbeat import read
-from slurmopt.run_folder.json_values import number, text
+from slurmopt.run_folder.json_values import as_int, number, text
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.slurm import hostlist
 
@@ -25,6 +25,8 @@ LEAST = 3
 """Fewer failures tell too little of a rate."""
 _MOST_READ_WHOLE = 20
 """Runs whose events on checkpoints are read, of which a long run has a million."""
+_LONGEST = 366 * 86400.0
+"""Seconds of an attempt; a journal that tells of more is wrong."""
 _BLOCKED = 10.0
 """Seconds that a save blocks where no run of the user has saved."""
 
@@ -65,8 +67,11 @@ def history(folder: Path) -> History:
             saved = _blocked(run, found) if number_of_run < _MOST_READ_WHOLE else []
         except (OSError, SlurmoptError):
             continue
-        failures += sum(attempt.cause in WITHOUT_NOTICE for attempt in found)
-        hours += sum(_node_hours(run, attempt) for attempt in found)
+        times = [_node_hours(run, attempt) for attempt in found]
+        failures += sum(
+            attempt.cause in WITHOUT_NOTICE and took > 0 for attempt, took in zip(found, times, strict=True)
+        )
+        hours += sum(times)
         restarts += _restarts(run, found)
         blocked += saved
     return History(
@@ -78,7 +83,8 @@ def _node_hours(run: RunFolder, attempt: Attempt) -> float:
     ended = _ended(run, attempt)
     if attempt.started is None or ended is None:
         return 0.0
-    return _count(attempt) * max(0.0, ended - attempt.started) / 3600
+    took = ended - attempt.started
+    return _count(attempt) * took / 3600 if 0 < took < _LONGEST else 0.0
 
 
 def _ended(run: RunFolder, attempt: Attempt) -> float | None:
@@ -108,10 +114,10 @@ def _restarts(run: RunFolder, found: list[Attempt]) -> Iterable[float]:
 def _blocked(run: RunFolder, found: list[Attempt]) -> list[float]:
     """Of each attempt that saved, the mean."""
     means = []
-    saves: dict[object, set[object]] = {}
+    saves: dict[int | None, set[int | None]] = {}
     for event in events.read(run.events, "checkpoint"):
         if text(event.get("event")) == "checkpoint":
-            saves.setdefault(event.get("attempt"), set()).add(event.get("step"))
+            saves.setdefault(as_int(event.get("attempt")), set()).add(as_int(event.get("step")))
     for attempt in found:
         beat = read(run.heartbeat(attempt.number, 0))
         spent = number(beat.spent.get("checkpoint")) if beat is not None and isinstance(beat.spent, dict) else None

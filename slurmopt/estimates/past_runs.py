@@ -72,7 +72,7 @@ def scored_as(run: RunFolder, config: Mapping[str, Any]) -> Scored | None:
         if attempt is None:
             return None
         shape = _as_it_ran(asked, len(beats))
-    except (SlurmoptError, TypeError, ValueError, ArithmeticError):
+    except (SlurmoptError, AttributeError, TypeError, ValueError, ArithmeticError):
         return None  # an edited config, or one of another version: nothing can be learned from it
     if shape is None:
         return None

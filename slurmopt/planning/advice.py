@@ -71,6 +71,8 @@ def _over_ranks(work: Work, layout: Layout, model: Transformer, domain: int) -> 
     if layout.stage < 3 and layout.data > 1:
         to = replace(work, precision=POLICY if work.precision == AUTOCAST else work.precision)
         yield "FSDP2 over all ranks", "half as much communication again", to, replace(layout, stage=3)
+    if layout.stage:
+        yield "twice as many GPUs", "GPU-hours, where communication shows", work, replace(layout, data=2 * layout.data)
     tensor, pipeline = 2 * layout.tensor, 2 * layout.pipeline
     if layout.data % 2:
         return

@@ -18,14 +18,16 @@ _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.
 """Student's t, 95 %, by degrees of freedom from 1."""
 ENOUGH = 39
 """From so many runs on, the second least and the second largest ratio are the ends of a 90 % interval."""
+_MOST = 100.0
+"""A factor beyond this is no error of a formula, but one of a record."""
 _ROUNDING = 1e-9
 _LEAST_SPREAD = 0.01
 """Relative; runs of one config differ by as much."""
 
 
 def interval(ratios: Sequence[float]) -> Range | None:
-    """The 90 % interval for the next ratio; None for fewer than two ratios above 0."""
-    logs = sorted(math.log(ratio) for ratio in ratios if ratio > 0 and math.isfinite(ratio))
+    """The 90 % interval for the next ratio; None for fewer than two ratios that can be errors of a formula."""
+    logs = sorted(math.log(ratio) for ratio in ratios if 1 / _MOST < ratio < _MOST)
     count = len(logs)
     if count < 2:
         return None

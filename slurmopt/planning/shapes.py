@@ -117,7 +117,9 @@ def _layouts(choices: Choices, cluster: Cluster) -> Iterator[tuple[int, str, Lay
                             )
                             if strategy == HSDP:
                                 inside = max(1, cluster.gpus_per_node // tensor)
-                                layout = replace(layout, shard=min(inside, layout.data))
+                                if inside >= layout.data:
+                                    continue  # it is FSDP
+                                layout = replace(layout, shard=inside)
                             yield nodes, strategy, layout
 
 
@@ -146,8 +148,6 @@ def _impossible(shape: Shape, model: Transformer, work: Work, cluster: Cluster) 
     layout, ranks = shape.layout, shape.nodes * cluster.gpus_per_node
     if layout.ranks != ranks:
         return f"{layout.tensor * layout.pipeline} ranks of a copy do not divide {ranks} GPUs"
-    if shape.strategy == HSDP and layout.shards == layout.data:
-        return "on one node HSDP is FSDP"
     return why_not(layout, model, work, cluster.domain)
 
 

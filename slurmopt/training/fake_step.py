@@ -36,6 +36,7 @@ from slurmopt.errors import InputError, one_line
 _ATTENTION = "slurmopt_causal"
 _DEPTHS = (2, 3)
 _LONGEST = 300
+_MOST_LAYERS = 10_000
 _OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
     "adamw": lambda parameters: torch.optim.AdamW(parameters, foreach=True),
     "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
@@ -73,6 +74,8 @@ def answer(request: Mapping[str, Any]) -> dict[str, Any]:
         depths = [traced(build, depth, request) for depth in ((None,) if layers is None else _DEPTHS)]
     except Exception as error:  # noqa: BLE001 - the model is foreign code: whatever it raises is the reason
         return {"error": one_line(f"{type(error).__name__}: {error}")[:_LONGEST]}
+    if layers is not None and depths[0].parameters == depths[-1].parameters:
+        return {"error": "it has as many parameters with two layers as with three; valid: to build as many as `layers`"}
     return {"layers": layers, "depths": [asdict(depth) for depth in depths]}
 
 
@@ -83,26 +86,28 @@ def traced(build: Callable[[int | None], nn.Module], layers: int | None, request
     precision = str(request["precision"])
     with FakeTensorMode(), torch.device("cpu"), _default(precision):
         model = build(layers)
+        if not isinstance(model, nn.Module):
+            raise InputError(f"it returned {type(model).__name__}; valid: a torch.nn.Module")
         optimizer = _OPTIMIZERS[str(request["optimizer"])](model.parameters())
         ids = torch.zeros(int(request["batch"]), int(request["sequence"]), dtype=torch.long)
         return _steps(model, optimizer, ids, precision, layers)
 
 
 def _steps(model: nn.Module, optimizer: torch.optim.Optimizer, ids: Any, precision: str, layers: int | None) -> Depth:
-    memory = tracker()
+    _forward(model, ids, precision)[1].backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    memory, peaks = tracker(), []
     memory.track_external(model, optimizer, ids)
     with memory:
-        for number in range(2):
-            with _autocast(precision):
-                loss = loss_of(model(ids), ids)
-            forward = _by_kind(memory, "current")
-            loss.backward()
-            del loss
-            backward, peak = _by_kind(memory, "current"), _by_kind(memory, "peak")
-            optimizer.step()
-            optimizer.zero_grad()
-            if not number:
-                memory.reset_mod_stats()  # or the second step is refused
+        logits, loss = _forward(model, ids, precision)
+        # Called once the loss's backward has come to the logits: later peaks are of layers and of the update.
+        logits.register_hook(lambda _: peaks.append(_by_kind(memory, "peak")["Total"]))
+        del logits
+        forward = _by_kind(memory, "current")
+        loss.backward()
+        del loss
+        backward = _by_kind(memory, "current")
     return Depth(
         layers=layers,
         parameters=sum(each.numel() for each in model.parameters()),
@@ -110,14 +115,29 @@ def _steps(model: nn.Module, optimizer: torch.optim.Optimizer, ids: Any, precisi
         gradients=backward["GRAD"],
         optimizer=forward["OPT"],
         activations=forward["ACT"],
-        loss=max(0.0, peak["Total"] - forward["Total"]),
+        loss=max(0.0, peaks[0] - forward["Total"]),
         norms=_of_norms(model, ids),
     )
 
 
-def loss_of(output: Any, ids: torch.Tensor) -> torch.Tensor:
+def _forward(model: nn.Module, ids: Any, precision: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits and loss."""
+    with _autocast(precision):
+        logits = logits_of(model(ids))
+        return logits, loss_of(logits, ids)
+
+
+def logits_of(output: Any) -> torch.Tensor:
+    """Those of what a model returns. Raises InputError where there are none."""
+    logits = output if isinstance(output, torch.Tensor) else getattr(output, "logits", None)
+    if not isinstance(logits, torch.Tensor):
+        name = type(output).__name__
+        raise InputError(f"the model returned {name}; valid: a tensor of logits, or an object with them")
+    return logits
+
+
+def loss_of(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     """The loss of the next token, in fp32 as most trainings have it."""
-    logits = output if isinstance(output, torch.Tensor) else output.logits
     return nn.functional.cross_entropy(logits.flatten(0, 1).float(), ids.flatten())
 
 
@@ -163,8 +183,8 @@ def _builder(request: Mapping[str, Any]) -> tuple[Callable[[int | None], nn.Modu
     parameter = inspect.signature(function).parameters.get("layers")
     if parameter is None:
         return (lambda _: function()), None
-    if not isinstance(parameter.default, int):
-        raise InputError(f"{name}: the parameter layers has no default; valid: the number of layers")
+    if not isinstance(parameter.default, int) or not 1 <= parameter.default <= _MOST_LAYERS:
+        raise InputError(f"{name}: the default of its parameter layers is no number of layers; valid: 1 to 10000")
     return (lambda layers: function(layers=layers)), parameter.default
 
 

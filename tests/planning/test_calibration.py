@@ -50,7 +50,7 @@ def test_a_hundred_histories_of_mixed_lengths() -> None:
     assert 85 <= inside <= 95
 
 
-@pytest.mark.parametrize("ratios", [[], [1.2], [0.0, -1.0, math.nan, math.inf, 1.1]])
+@pytest.mark.parametrize("ratios", [[], [1.2], [0.0, -1.0, math.nan, math.inf, 1e-300, 1e30, 1.1]])
 def test_fewer_than_two_runs_teach_nothing(ratios: list[float]) -> None:
     assert interval(ratios) is None
 

@@ -75,6 +75,17 @@ def test_two_failures_are_no_rate(tmp_path: Path) -> None:
     assert history(tmp_path).rate is None
 
 
+def test_failures_without_a_usable_time_are_none(tmp_path: Path) -> None:
+    run = past_run(tmp_path, 1, ["finished"])
+    for attempt in range(1, 9):
+        for when in (1e308, -1e308, "x", 1.7e9):
+            events.append(run.events, event="attempt", attempt=attempt, nodes="n1")  # type: ignore[arg-type]
+            line = {"time": when, "event": "end", "attempt": attempt, "cause": "killed"}
+            run.events.write_text(f"{run.events.read_text()}{json.dumps(line)}\n")
+    events.append(run.events, event="checkpoint", attempt=[1], step={"a": 1})  # type: ignore[arg-type]
+    assert history(tmp_path).failures == 0
+
+
 def test_no_runs_and_no_folder_tell_nothing(tmp_path: Path) -> None:
     assert history(tmp_path).rate is None
     assert history(tmp_path / "missing").failures == 0
@@ -102,7 +113,7 @@ def test_a_run_with_a_plan_is_scored(tmp_path: Path) -> None:
     [
         None, {}, {"model": None}, {"model": "nope", "sequence": 8}, {"model": "llama-8b"}, 3,
         {"model": "llama-8b", "sequence": -1}, {"model": "llama-8b", "sequence": 8, "keys": {"tensor": "no.such"}},
-        {"model": "llama-8b", "sequence": "many"},
+        {"model": "llama-8b", "sequence": "many"}, {"model": [1], "sequence": 8}, {"model": "llama-8b", "keys": [1]},
     ],
 )  # fmt: skip
 def test_a_run_without_a_plan_that_can_be_used_teaches_nothing(tmp_path: Path, plan: object) -> None:

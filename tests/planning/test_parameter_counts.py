@@ -87,12 +87,14 @@ LLAMA: dict[str, Any] = {
     [
         ({"model_type": "mamba"}, "config.json: model_type: 'mamba' is not known; valid: deepseek_v3, gemma"),
         ({"model_type": None}, "config.json: model_type: is missing; valid"),
-        ({"hidden_size": 0}, "config.json: hidden_size: 0 is not valid; valid: a whole number from 1"),
+        ({"hidden_size": 0}, "config.json: hidden_size: 0 is not valid; valid: a whole number, 1 to 10,000,000"),
         ({"hidden_size": "64"}, "config.json: hidden_size: '64' is not valid"),
         ({"num_hidden_layers": -1}, "config.json: num_hidden_layers: -1 is not valid"),
         ({"num_hidden_layers": True}, "config.json: num_hidden_layers: True is not valid"),
-        ({"vocab_size": None}, "config.json: vocab_size: is missing; valid: a whole number from 1"),
+        ({"vocab_size": None}, "config.json: vocab_size: is missing; valid: a whole number, 1 to"),
         ({"vocab_size": 1e9}, "config.json: vocab_size: 1000000000.0 is not valid"),
+        ({"model_type": [1]}, "config.json: model_type: '[1]' is not known; valid"),
+        ({"tie_word_embeddings": "no"}, "config.json: tie_word_embeddings: 'no' is not valid; valid: true, false"),
         ({"num_key_value_heads": 3}, "config.json: num_key_value_heads: 3 does not divide 4 heads"),
     ],
 )

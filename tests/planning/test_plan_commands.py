@@ -97,6 +97,8 @@ def test_a_file_of_prices_is_yours_to_replace(place: Path, monkeypatch: pytest.M
     found = plan(place)
     assert found["shapes"][0]["money"] is None
     assert "no price is known of h100; SLURMOPT_PRICES names a file with yours" in found["notes"]
+    file.write_text("currency: EUR\nprices:\n- {gpu: H100, per_hour: 3, date: 2999-01-01, source: a dream}\n")
+    assert plan(place)["shapes"][0]["money"] is None, "it is not valid yet"
     file.write_text("currency: EUR\nprices: 3\n")
     done = slurmopt(place, "plan", "+experiment=mine")
     assert done.returncode == 2
@@ -139,16 +141,22 @@ def test_tier_1_imports_no_torch(place: Path) -> None:
         (("plan.gpu=gtx",), "plan.gpu: 'gtx' is not known; valid: v100-16gb"),
         (("resources.gpu_type=a100",), "resources.gpu_type: 'a100' is not known; valid: v100-16gb"),
         (("resources.gpus_per_node=0", "resources.gpu_type=null"), "resources.gpus_per_node: is 0; valid: the GPUs"),
-        (("plan.sequence=0",), "plan.sequence: 0 is too few; valid: 1 or more"),
+        (("plan.sequence=0",), "plan.sequence: 0 is not valid; valid: a whole number, 1 to 1000000000"),
         (("plan.sequence=null",), "plan.sequence: is not set; valid: the tokens of a sample, such as 4096"),
-        (("plan.tokens=-1",), "plan.tokens: -1.0 is not valid; valid: a number above 0"),
-        (("plan.tokens=nan",), "plan.tokens: nan is not valid; valid: a number above 0"),
-        (("plan.network=0",), "plan.network: 0.0 is not valid; valid: a number above 0"),
+        (("plan.tokens=-1",), "plan.tokens: -1 is not valid; valid: above 0, up to 1e+18"),
+        (("plan.tokens=nan",), "plan.tokens: nan is not valid; valid: above 0, up to 1e+18"),
+        (("plan.network=0",), "plan.network: 0 is not valid; valid: above 0, up to 1e+06"),
         (("plan.nodes=[1,0]",), "plan.nodes[1]: 0 is not valid; valid: a whole number, 1 to 100000"),
         (("plan.strategy=fsdb",), "plan.strategy: 'fsdb' is not valid (did you mean 'fsdp'?)"),
         (("plan.precision=fp64",), "plan.precision: 'fp64' is not valid; valid: fp32, autocast, policy, mixed, bf16"),
-        (("train.strategy=fast",), "train.strategy: 'fast' is not valid; valid: ddp, fsdp, hsdp, zero1, zero2"),
-        (("train.batch=0.5",), "train.batch: '0.5' is not valid; valid: a whole number from 1"),
+        (("train.strategy=fast",), "plan.keys.strategy: train.strategy is 'fast'; valid: ddp, fsdp, hsdp, zero1"),
+        (("train.batch=0.5",), "plan.keys.micro_batch: train.batch is 0.5; valid: a whole number from 1"),
+        (("plan.keys.micro_batch=train",), "plan.keys.micro_batch: train is {'batch': 1, 'strategy': 'fsdp'}; valid:"),
+        (("plan.keys.micro_batch=resources.nodes",), "plan.keys.micro_batch: resources.nodes is a key of slurmopt"),
+        (("plan.network=null",), "plan.network: is not set; valid: Gbit/s of a node such as 400; without it only one"),
+        ((f"plan.tokens={10**400}",), "too large for a number with decimals"),
+        ((f"plan.sequence={10**400}",), "is not valid; valid: a whole number, 1 to 1000000000"),
+        ((f"plan.nodes=[{','.join(['1'] * 51)}]",), "plan.nodes: has 51 numbers; valid: up to 50"),
         (("+plan.keys.tensor=no.such",), "plan.keys.tensor: 'no.such' is not in the config; valid: a key of it"),
         (("+plan.keys.colour=train.batch",), "plan.keys: 'colour' is not valid; valid: micro_batch, strategy, tensor"),
         (("plan.nope=1",), "plan.nope"),
@@ -182,10 +190,23 @@ def test_the_memory_of_a_model(place: Path) -> None:
     assert found["model"]["parameters"] == 8_030_261_248
     assert found["parts"]["weights"] == [4 * 8_030_261_248 / 8] * 2
     assert found["peak"] == [max(ends[at] for ends in found["phases"].values()) for at in (0, 1)]
-    assert found["layout"]["stage"] == 3
+    assert (found["layout"]["stage"], found["layout"]["strategy"]) == (3, "fsdp")
     assert found["work"]["precision"] == "policy"
     assert memory(place, "--model", "llama-8b", "--strategy", "ddp")["work"]["precision"] == "autocast"
     assert found["fits"] > 0.99
+
+
+def test_a_layout_that_a_plan_would_not_try_is_told(place: Path) -> None:
+    done = slurmopt(place, "plan", "memory", "--model", "llama-8b", "--gpus", "16", "--tensor", "16")
+    assert done.returncode == 0
+    assert "tensor parallelism over 16 GPUs leaves the 8 that fast links join" in done.stderr
+
+
+def test_a_plan_and_its_memory_agree(place: Path) -> None:
+    row = plan(place, "plan.nodes=[2]", "train.batch=1", "~plan.keys.micro_batch")["shapes"][0]
+    words = ("--gpus", "16", "--strategy", row["strategy"], "--accumulate", str(512 // 16))
+    found = memory(place, "--model", "llama-8b", *words)
+    assert found["peak"] == pytest.approx(row["peak"])
 
 
 def test_a_config_file_is_a_model(place: Path) -> None:
@@ -212,20 +233,26 @@ def test_what_does_not_fit_comes_with_what_to_change(place: Path) -> None:
     [
         (("--model", "nope"), "plan memory: --model: 'nope' is no model"),
         (("--model", "7B", "--gpu", "k80"), "plan memory: --gpu: 'k80' is not known"),
-        (("--model", "7B", "--gpus", "0"), "plan memory: --gpus 0 is not valid; valid: 1 or more"),
+        (("--model", "7B", "--gpus", "0"), "plan memory: --gpus 0 is not valid; valid: 1 to 1,000,000,000"),
         (("--model", "7B", "--tensor", "3"), "plan memory: --gpus 8 is no multiple of --tensor times --pipeline = 3"),
-        (("--model", "7B", "--sequence", "-4"), "plan memory: --sequence -4 is not valid; valid: 1 or more"),
+        (("--model", "7B", "--sequence", "-4"), "plan memory: --sequence -4 is not valid; valid: 1 to"),
         (("--model", "7B", "--gpus", "12", "--strategy", "hsdp"), "hsdp shards over 8 ranks, which do not divide 12"),
         (("--model", "bad.json"), "bad.json: is no JSON"),
         (("--model", "list.json"), "list.json: is not a mapping; valid: a config.json of transformers"),
         (("--model", "deep.json"), "deep.json: is no JSON"),
-        (("--model", "."), "'.' is no model"),
-        ((), "plan memory: needs --model or --build, one of them"),
+        (("--model", "."), "'.' is a folder; valid: the config.json in it"),
+        (("--model", "type.json"), "type.json: model_type: '[1]' is not known"),
+        (("--model", "7B", "--sequence", "1" + "0" * 400), "is not valid; valid: 1 to 1,000,000,000"),
+        (("--build", "mine"), "plan memory: --build 'mine' is not valid; valid: MODULE:FUNCTION"),
+        (("--build", "a\n:b"), "is not valid; valid: MODULE:FUNCTION"),
+        (("--build", "a:b", "--model", "7B"), "--model and --build: one of them, not both"),
+        ((), "plan memory: needs --model or --build"),
     ],
 )
 def test_a_memory_that_cannot_be_told_is_one_line(place: Path, words: tuple[str, ...], message: str) -> None:
     (place / "bad.json").write_text("{")
     (place / "list.json").write_text("[1]")
+    (place / "type.json").write_text('{"model_type": [1]}')
     (place / "deep.json").write_text("[" * 100_000)
     done = slurmopt(place, "plan", "memory", *words)
     assert done.returncode == 2

@@ -73,13 +73,13 @@ import time
 from slurmopt import progress
 
 def main(config):
+    if config.fails:  # early: a run that fails late tells nothing of the longest ones
+        raise ValueError("bad luck")
     held = bytearray(b"x") * (200 << 20)
     end = time.time() + 4
     while time.time() < end:
         progress(1)
         time.sleep(0.1)
-    if config.fails:
-        raise ValueError("bad luck")
 
 main.makes_process_group = True  # without torch
 """

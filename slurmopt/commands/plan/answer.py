@@ -9,7 +9,7 @@ from typing import Any
 from slurmopt.commands.plan.money import Money
 from slurmopt.commands.plan.waits import Wait
 from slurmopt.estimates.experiment import Experiment
-from slurmopt.estimates.failures import History
+from slurmopt.estimates.failures import LEAST, History
 from slurmopt.planning.cost import Total
 from slurmopt.planning.hardware import SLOWER
 from slurmopt.planning.ranges import Range
@@ -103,7 +103,10 @@ class Answer:
     def _of_failures(self) -> str:
         failed, rate = self.failed, self.failed.rate
         if rate is None:
-            return f"times are without restarts: your runs tell of {failed.failures} failures without notice"
+            known = f"{failed.failures} failures without notice"
+            if failed.failures >= LEAST:
+                return f"times are without restarts: your runs tell of {known}, but not how long a restart takes"
+            return f"times are without restarts: your runs tell of {known}, and {LEAST} make a rate"
         saves = f"a save blocks {rate.blocked:.2g} s, a restart takes {human_seconds(rate.restart)}"
         told = f"{failed.failures} failures in {failed.node_hours:,.0f} node-hours of your runs; {saves}"
         taken = self.taken

@@ -3,7 +3,7 @@
 `--json` prints one object; sizes are bytes, an interval is a list of its two ends:
 
     model       name, parameters, active_parameters, layers, hidden
-    layout      data, tensor, pipeline, stage, micro_batch, recompute
+    layout      strategy, data, tensor, pipeline, stage, micro_batch, recompute
     work        sequence, global_batch, precision, optimizer, attention, loss
     tier        1: by formulas; 2: activations are those of the model, traced without weights
     parts       part → interval, each at its own maximum
@@ -18,20 +18,21 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from slurmopt import command_output
-from slurmopt.config.plan import Plan
-from slurmopt.errors import InputError
+from slurmopt.config.plan import MOST, Plan
+from slurmopt.errors import InputError, one_line
 from slurmopt.estimates.model_word import config_of, model_of
 from slurmopt.estimates.tracing import OPTIMIZERS as TRACED_OPTIMIZERS
 from slurmopt.estimates.tracing import traced
 from slurmopt.option_parser import OptionParser
 from slurmopt.planning.advice import Change, changes
 from slurmopt.planning.hardware import Gpu, gpu_of
-from slurmopt.planning.layout import FULL, HSDP, RECOMPUTES, STRATEGIES, Layout, Work
+from slurmopt.planning.layout import FULL, HSDP, RECOMPUTES, STRATEGIES, Layout, Work, why_not
 from slurmopt.planning.memory.peak import Memory, memory
 from slurmopt.planning.memory.traced import Trace, as_transformer
 from slurmopt.planning.models.transformer import Transformer
@@ -43,6 +44,7 @@ from slurmopt.runs.text_table import table, terminal_width
 from slurmopt.slow_notice import slow_notice
 from slurmopt.units import human_bytes
 
+_BUILD = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 _NODE = 8
 """GPUs of a node, for hsdp and advice, where --gpus-per-node does not tell."""
 
@@ -52,6 +54,7 @@ class Answer:
     """What is printed."""
 
     model: Transformer
+    strategy: str
     work: Work
     layout: Layout
     gpu: Gpu
@@ -76,18 +79,27 @@ def main(argv: list[str]) -> int:
 
 
 def _answer(args: argparse.Namespace) -> Answer:
-    if (args.model is None) == (args.build is None):
-        raise InputError("plan memory: needs --model or --build, one of them")
+    if args.model is None and args.build is None:
+        raise InputError("plan memory: needs --model or --build")
+    if args.model is not None and args.build is not None:
+        raise InputError("plan memory: --model and --build: one of them, not both")
+    if args.build is not None and _BUILD.fullmatch(args.build) is None:
+        raise InputError(f"plan memory: --build {one_line(args.build)[:80]!r} is not valid; valid: MODULE:FUNCTION")
     gpu, layout, work = gpu_of(args.gpu, "plan memory: --gpu"), _layout(args), _work(args)
     model = None if args.model is None else model_of(args.model, "plan memory: --model")
+    domain = min(gpu.domain, args.gpus_per_node)
+    if model is not None and (reason := why_not(layout, model, work, domain)) is not None:
+        command_output.warn(f"plan memory: {reason}")
     trace = _trace(args, work, layout, model)
     if model is None:
         assert trace is not None
         model = as_transformer(trace, args.build)
     activations = None if trace is None else trace.activations(model, work, layout)
     found = memory(model, work, layout, traced=activations)
-    advice = [] if model.hidden == 0 else changes(model, work, layout, min(gpu.domain, args.gpus_per_node))
-    return Answer(model=model, work=work, layout=layout, gpu=gpu, trace=trace, found=found, advice=advice)
+    advice = [] if model.hidden == 0 else changes(model, work, layout, domain)
+    return Answer(
+        model=model, strategy=args.strategy, work=work, layout=layout, gpu=gpu, trace=trace, found=found, advice=advice
+    )
 
 
 def _trace(args: argparse.Namespace, work: Work, layout: Layout, model: Transformer | None) -> Trace | None:
@@ -140,8 +152,9 @@ def parser() -> argparse.ArgumentParser:
 
 def _layout(args: argparse.Namespace) -> Layout:
     for name in ("gpus", "gpus_per_node", "sequence", "micro_batch", "accumulate", "tensor", "pipeline"):
-        if (value := getattr(args, name)) < 1:
-            raise InputError(f"plan memory: --{name.replace('_', '-')} {value} is not valid; valid: 1 or more")
+        if not 1 <= (value := getattr(args, name)) <= MOST:
+            shown = f"--{name.replace('_', '-')} {str(value)[:40]}"
+            raise InputError(f"plan memory: {shown} is not valid; valid: 1 to {MOST:,}")
     copy = args.tensor * args.pipeline
     if args.gpus % copy:
         raise InputError(f"plan memory: --gpus {args.gpus} is no multiple of --tensor times --pipeline = {copy}")
@@ -170,12 +183,14 @@ def _work(args: argparse.Namespace) -> Work:
 def _lines(answer: Answer) -> list[str]:
     model, work, layout, gpu = answer.model, answer.work, answer.layout, answer.gpu
     peak, fits = answer.found.peak, answer.found.peak.probability_below(gpu.memory)
-    what = f"data {layout.data} (stage {layout.stage}), tensor {layout.tensor}, pipeline {layout.pipeline}"
+    what = f"data {layout.data} ({answer.strategy}), tensor {layout.tensor}, pipeline {layout.pipeline}"
+    batches = layout.micro_batches(work)
     how = "by formulas (tier 1)" if answer.trace is None else "with the model's own activations (tier 2)"
     width = f", hidden {model.hidden:,}" if model.hidden else ""
     lines = [
         f"{model.name}: {model.parameters:,} parameters, {model.layers} layers{width}",
-        f"{layout.ranks} ranks: {what}; micro-batch {layout.micro_batch} of {work.sequence:,} tokens; "
+        f"{layout.ranks} ranks: {what}; {batches} micro-batch{'es' if batches > 1 else ''} of "
+        f"{layout.micro_batch} with {work.sequence:,} tokens; "
         f"{work.precision}, {work.optimizer}",
         "",
         _table("PART", answer.found.parts),
@@ -213,7 +228,8 @@ def _as_json(answer: Answer) -> dict[str, Any]:
     found = answer.found
     return {
         "model": of(answer.model, ("name", "parameters", "active_parameters", "layers", "hidden")),
-        "layout": of(answer.layout, ("data", "tensor", "pipeline", "stage", "micro_batch", "recompute")),
+        "layout": {"strategy": answer.strategy}
+        | of(answer.layout, ("data", "tensor", "pipeline", "stage", "micro_batch", "recompute")),
         "work": of(answer.work, ("sequence", "global_batch", "precision", "optimizer", "attention", "loss")),
         "tier": answer.tier,
         "parts": {name: _ends(each) for name, each in found.parts.items()},

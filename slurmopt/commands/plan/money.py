@@ -26,10 +26,11 @@ class Money:
 
 
 def money_of(gpu_hours: Range, gpu: Gpu) -> Money | None:
-    """What so many GPU-hours cost today; None where no price is known. Raises ConfigError where the file has nonsense
-    in it."""
+    """What so many GPU-hours cost today; None where no price is known that is valid yet. Raises ConfigError where the
+    file has nonsense in it."""
     prices = read_prices()
-    price = prices.price_of(gpu.device, time.strftime("%Y-%m-%d", time.gmtime()))
-    if price is None:
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    price = prices.price_of(gpu.device, today)
+    if price is None or price.date > today:
         return None
     return Money(gpu_hours * price.per_hour, price.currency, price.date, price.source)

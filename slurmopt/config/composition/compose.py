@@ -166,6 +166,9 @@ def compose_errors(config_dir: str | None) -> Iterator[None]:
         raise ConfigError(f"cannot read {error.filename or 'a config'}: {(error.strerror or '').lower()}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"not valid UTF-8: {', '.join(_not_utf8(user_folder(config_dir)))}") from error
+    except OverflowError as error:  # of a whole number that no float can hold
+        key = getattr(error, "full_key", None)
+        raise ConfigError("is too large for a number with decimals", key) from error
     except (ValueError, TypeError, AssertionError) as error:  # raised by Hydra if a group choice is a number or null
         raise ConfigError(one_line(str(error).partition("\n")[0]) or type(error).__name__) from error
 

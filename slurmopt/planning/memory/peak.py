@@ -116,7 +116,8 @@ def _in_flight(model: Transformer, layout: Layout, outside: float, compute: int)
     if layout.stage < 3 or layout.shards == 1:
         return Range(0, 0)
     layer = model.layer_parameters / layout.tensor
-    return Range(compute * 2 * layer, compute * (2 * layer + outside) + 4 * (layer + outside))
+    both = min(2, model.layers) * layer
+    return Range(compute * both, compute * (both + outside) + 4 * (layer + outside))
 
 
 def _update(layout: Layout, weights: float) -> Range:

@@ -21,7 +21,7 @@ class Trace:
     layer: float
     """What a layer keeps for backward."""
     outside: float
-    """What is kept outside of layers."""
+    """What is kept outside of layers, logits and their softmax for the most part."""
     loss: float
     """What the loss's backward has in addition."""
     norms: float
@@ -34,7 +34,7 @@ class Trace:
             stage = self.layers * inputs_of_layers(model, work, layout) + layer
         else:
             stage = self.layers * layer
-        return Activations(layer=layer, stage=stage + self.outside, head=Range(self.loss, self.loss))
+        return Activations(layer=layer, stage=stage, head=Range(self.outside + self.loss, self.outside + self.loss))
 
 
 def trace_of(layers: int | None, depths: list[dict[str, float]]) -> Trace:

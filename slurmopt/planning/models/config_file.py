@@ -91,10 +91,10 @@ class _Reader:
     def __init__(self, config: Mapping[str, Any], place: str) -> None:
         self._config, self._place = config, place
         kind = config.get("model_type")
-        if kind not in _FAMILIES:
+        if not isinstance(kind, str) or kind not in _FAMILIES:
             what = "is missing" if kind is None else f"{one_line(str(kind))[:60]!r} is not known"
             raise ConfigError(f"{what}; valid: {', '.join(sorted(_FAMILIES))}", f"{place}: model_type")
-        self._family = _FAMILIES[str(kind)]
+        self._family = _FAMILIES[kind]
         self._hidden, self._heads = self._size(_HIDDEN), self._size(_HEADS)
         self._kv_heads = self._size(("num_key_value_heads",), self._heads)
         self._head = self._size(("head_dim",), max(1, self._hidden // self._heads))
@@ -106,6 +106,10 @@ class _Reader:
         layers, vocab = self._size(_LAYERS), self._size(("vocab_size",))
         ffn, norm = self._size(_FFN, 4 * hidden), hidden * (1 if family.rms_norm else 2)
         tied = self._config.get("tie_word_embeddings")
+        if tied is not None and not isinstance(tied, bool):
+            raise ConfigError(
+                f"{one_line(repr(tied))[:40]} is not valid; valid: true, false", f"{self._place}: tie_word_embeddings"
+            )
         return Transformer(
             name=name,
             layers=layers,
@@ -116,7 +120,7 @@ class _Reader:
             ffn=ffn,
             vocab=vocab,
             gated=family.gated,
-            tied=family.tied if tied is None else bool(tied),
+            tied=family.tied if tied is None else tied,
             rms_norm=family.rms_norm,
             attention=self._latent_attention() if family.latent else self._attention(),
             mlp=self._mlp(ffn, self._has(family.mlp_bias)),
@@ -135,7 +139,7 @@ class _Reader:
         value = None if key is None else self._config[key]
         if isinstance(value, bool) or not isinstance(value, int) or not 0 < value <= _MOST:
             what = "is missing" if key is None else f"{one_line(repr(value))[:40]} is not valid"
-            raise ConfigError(f"{what}; valid: a whole number from 1", f"{self._place}: {key or keys[0]}")
+            raise ConfigError(f"{what}; valid: a whole number, 1 to {_MOST:,}", f"{self._place}: {key or keys[0]}")
         return value
 
     def _has(self, bias: bool | str) -> bool:
