@@ -12,6 +12,7 @@ from slurmopt.config.resources import Resources
 from slurmopt.errors import InputError, SlurmoptError
 from slurmopt.estimates.experiment import Experiment, experiment
 from slurmopt.planning.calibration import interval
+from slurmopt.planning.memory.peak import RUNTIME
 from slurmopt.planning.ranges import Range
 from slurmopt.planning.shapes import Calibration, Shape, shapes
 from slurmopt.run_folder.heartbeat import Heartbeat, read
@@ -41,10 +42,10 @@ class Scored:
 
     @property
     def memory_ratio(self) -> float | None:
-        """Measured by the middle of the estimated peak."""
+        """Measured by the middle of the estimated peak. What torch reserves is without context and NCCL's buffers."""
         if self.peak is None or self.shape.memory is None:
             return None
-        return self.peak / self.shape.memory.peak.middle
+        return (self.peak + RUNTIME.middle) / self.shape.memory.peak.middle
 
     @property
     def step_ratio(self) -> float | None:
@@ -125,7 +126,7 @@ def _latest(run: RunFolder) -> tuple[int | None, list[Heartbeat]]:
 def _as_it_ran(asked: Experiment, ranks: int) -> Shape | None:
     nodes = max(1, ranks // asked.cluster.gpus_per_node)
     found = shapes(asked.model, asked.work, asked.cluster, asked.as_it_is(nodes), Calibration())
-    return found[0] if found[0].memory is not None else None
+    return found[0] if found and found[0].memory is not None else None
 
 
 def step_of(run: RunFolder, least_steps: int) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from slurmopt.planning.hardware import Cluster
-from slurmopt.planning.layout import DDP, FULL, HSDP, NO, STRATEGIES, Layout, Work, usual_precision, why_not
+from slurmopt.planning.layout import DDP, FSDP, FULL, HSDP, NO, STRATEGIES, Layout, Work, usual_precision, why_not
 from slurmopt.planning.memory.peak import Memory, memory
 from slurmopt.planning.models.transformer import Transformer
 from slurmopt.planning.ranges import Range
@@ -117,9 +117,9 @@ def _layouts(choices: Choices, cluster: Cluster) -> Iterator[tuple[int, str, Lay
                             )
                             if strategy == HSDP:
                                 inside = max(1, cluster.gpus_per_node // tensor)
-                                if inside >= layout.data:
-                                    continue  # it is FSDP
-                                layout = replace(layout, shard=inside)
+                                if inside >= layout.data and FSDP in choices.strategies:
+                                    continue  # it is the same
+                                layout = replace(layout, shard=min(inside, layout.data))
                             yield nodes, strategy, layout
 
 

@@ -105,7 +105,8 @@ def test_a_run_with_a_plan_is_scored(tmp_path: Path) -> None:
     assert found.step == pytest.approx(2.0)
     assert found.shape.nodes == 2
     assert found.memory_ratio is not None
-    assert found.memory_ratio > 0
+    estimated = found.shape.memory.peak.middle if found.shape.memory else 0
+    assert 20 * 2**30 < found.memory_ratio * estimated < 21.5 * 2**30, "with a context, which torch does not count"
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_a_plan_uses_and_tells_what_the_runs_show(tmp_path: Path) -> None:
     (row,) = found["shapes"]
     assert found["tier"] == {"memory": 3, "step": 3, "runs": 3}
     assert row["step"][0] < 2.0 < row["step"][1]
-    assert row["peak"][0] < 20 * 2**30 + 3 < row["peak"][1]
+    assert row["peak"][0] < 20.9 * 2**30 < row["peak"][1]
     assert row["mtbf"] == pytest.approx(36 * HOUR / 6 / 2, rel=0.01)
     steps = 1e9 / (16 * 1024)
     assert row["run"][0] > 1.05 * steps * row["step"][0]

@@ -67,8 +67,9 @@ def test_heads_and_layers_have_to_be_divided() -> None:
 
 
 def test_hsdp_shards_inside_of_a_node_and_is_fsdp_on_one() -> None:
-    (two,) = tried("llama-8b", Choices(nodes=(1, 2), strategies=("hsdp",)))
-    assert two.nodes == 2
+    one, two = tried("llama-8b", Choices(nodes=(1, 2), strategies=("hsdp",)))
+    (fsdp,) = tried("llama-8b", Choices(nodes=(1,), strategies=("fsdp", "hsdp")))
+    assert (one.peak, one.seconds) == (fsdp.peak, fsdp.seconds)
     assert (two.layout.shards, two.layout.data) == (8, 16)
 
 

@@ -13,6 +13,7 @@ from slurmopt.gpu_peaks import dense_bf16_tflops
 from slurmopt.ledger.buckets import COMPUTE
 from slurmopt.ledger.ledger import Account, AttemptLedger, Ledger
 from slurmopt.ledger.record import AttemptRecord
+from slurmopt.planning.memory.peak import RUNTIME
 from slurmopt.report.gather import gather
 from slurmopt.report.run import costs, curves, diagnoses, measures
 from slurmopt.report.run.fine_series import refine
@@ -130,7 +131,8 @@ def _add_plan(report: RunReport, record: RunRecord) -> None:
     if found is None or found.shape.memory is None or found.shape.step is None:
         return
     peak, step = found.shape.memory.peak, found.shape.step.total
-    report.planned = Planned(found.peak, (peak.low, peak.high), found.step, (step.low, step.high))
+    reserved = (peak.low - RUNTIME.low, peak.high - RUNTIME.high)
+    report.planned = Planned(found.peak, reserved, found.step, (step.low, step.high))
 
 
 def _add_attempts(report: RunReport, record: RunRecord) -> None:

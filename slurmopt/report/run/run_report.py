@@ -157,7 +157,7 @@ class Planned:
     peak: float | None
     """Bytes that torch had reserved on the rank that needed most."""
     planned_peak: tuple[float, float]
-    """The 90 % interval of the formulas."""
+    """The 90 % interval of the formulas, without context and NCCL's buffers."""
     step: float | None
     """Seconds."""
     planned_step: tuple[float, float]
