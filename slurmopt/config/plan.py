@@ -7,17 +7,18 @@ from dataclasses import dataclass, field
 from slurmopt.config.check import one_line_text, one_of, whole_number
 from slurmopt.errors import ConfigError
 from slurmopt.planning.layout import (
+    ATTENTIONS,
     DDP,
     FLASH,
+    LOSSES,
     NO,
     PLAIN,
     RECOMPUTES,
     STRATEGIES,
     Work,
-    check_work,
     usual_precision,
 )
-from slurmopt.planning.states import ADAMW
+from slurmopt.planning.states import ADAMW, OPTIMIZERS, PRECISIONS
 
 MOST = 10**9
 """Of counts that a plan multiplies."""
@@ -37,7 +38,7 @@ class Plan:
     """The GPU, such as `h100`. Default: `resources.gpu_type`."""
 
     network: float | None = None
-    """The network of a node in Gbit/s, such as 3200. Without it several nodes are not compared."""
+    """The network of a node in Gbit/s, such as 3200. Needed for several nodes."""
 
     nodes: list[int] = field(default_factory=list)
     """The numbers of nodes to compare. Default: `resources.nodes`, and 1, 2, 4, … up to four times as many."""
@@ -100,15 +101,26 @@ class Plan:
             whole_number(nodes, 1, f"plan.nodes[{at}]", _MOST_NODES)
         if len(self.nodes) > _MOST_SIZES:
             raise ConfigError(f"has {len(self.nodes):,} numbers; valid: up to {_MOST_SIZES}", "plan.nodes")
-        one_of(self.strategy, STRATEGIES, "plan.strategy")
-        one_of(self.recompute, RECOMPUTES, "plan.recompute")
+        self._check_words()
         for dimension, key in self.keys.items():
             one_of(dimension, DIMENSIONS, "plan.keys")
             if not key:
                 raise ConfigError("needs a key of the config", f"plan.keys.{dimension}")
         for name in ("model", "gpu"):
             one_line_text(getattr(self, name), f"plan.{name}")
-        check_work(self.work(1), "plan")
+
+    def _check_words(self) -> None:
+        words = {
+            "strategy": STRATEGIES,
+            "recompute": RECOMPUTES,
+            "precision": PRECISIONS,
+            "optimizer": OPTIMIZERS,
+            "attention": ATTENTIONS,
+            "loss": LOSSES,
+        }
+        for name, valid in words.items():
+            if (value := getattr(self, name)) is not None:
+                one_of(value, valid, f"plan.{name}")
 
     def work(self, global_batch: int) -> Work:
         """One step of the training, with this global batch unless the config has one."""

@@ -80,15 +80,7 @@ def experiment(plan: Plan, resources: Resources, stored: Mapping[str, Any]) -> E
         work=plan.work(plan.micro_batch * max(1, ranks)),
         cluster=cluster(gpu_of(named, key), resources.gpus_per_node, plan.network or 1.0),
         choices=_choices(plan, nodes),
-        now=Choices(
-            nodes=nodes[:1],
-            strategies=(plan.strategy,),
-            tensor=(plan.tensor,),
-            pipeline=(plan.pipeline,),
-            micro_batch=(plan.micro_batch,),
-            recompute=(plan.recompute,),
-            precision=plan.precision,
-        ),
+        now=_choices(replace(plan, keys={}), nodes),
         keys=dict(plan.keys),
         tokens=plan.tokens,
     )
@@ -129,6 +121,8 @@ def _nodes(plan: Plan, least: int, most: int) -> list[int]:
 
 
 def _choices(plan: Plan, nodes: list[int]) -> Choices:
+    """What `plan.keys` names has all its values, the rest the one that it has."""
+
     def of(dimension: str, values: Sequence[Any], now: Any) -> Sequence[Any]:
         return values if dimension in plan.keys else (now,)
 

@@ -38,15 +38,13 @@ class Gpu:
     reached: float
     """The part of the peak that the best matrix products reach."""
     watts: float
-    generation: int
-    """In NCCL's tables: 0 Volta, 1 Ampere and all without a row of their own, 2 Hopper and later."""
     switched: bool
     """Whether its switches add up an all-reduce (NVLS)."""
 
 
 def _gpu(
     name: str, device: str, gib: float, fp32: float, tf32: float | None, fp8: float | None, link: float, domain: int,
-    reached: float, watts: float, generation: int = 1, switched: bool = False, half: float | None = None,
+    reached: float, watts: float, switched: bool = False, half: float | None = None,
     terabytes: float | None = None,
 ) -> Gpu:  # fmt: skip
     tflops, bandwidth = half or dense_bf16_tflops(device), (terabytes and terabytes * 1e12) or memory_bandwidth(device)
@@ -55,7 +53,7 @@ def _gpu(
     return Gpu(
         name=name, device=device, half_tflops=tflops, fp32_tflops=fp32, tf32_tflops=tf32, fp8_tflops=fp8,
         memory=gib * _GIB, bandwidth=bandwidth, link=link * 1e9, domain=domain, reached=reached, watts=watts,
-        generation=generation, switched=switched,
+        switched=switched,
     )  # fmt: skip
 
 
@@ -63,20 +61,16 @@ _GPUS = {
     gpu.name: gpu
     for gpu in (
         # NVLink: NCCL's 20, 20, 20.6 and 40.1 GB/s for each of 6, 12, 18 and 18 links (src/graph/topo.h).
-        _gpu(
-            "v100-16gb", "Tesla V100-SXM2-16GB", 15.8, 15.7, None, None, 120, 8, 0.85, 300, 0, half=125, terabytes=0.9
-        ),
-        _gpu(
-            "v100-32gb", "Tesla V100-SXM2-32GB", 31.7, 15.7, None, None, 120, 8, 0.85, 300, 0, half=125, terabytes=0.9
-        ),
+        _gpu("v100-16gb", "Tesla V100-SXM2-16GB", 15.8, 15.7, None, None, 120, 8, 0.85, 300, half=125, terabytes=0.9),
+        _gpu("v100-32gb", "Tesla V100-SXM2-32GB", 31.7, 15.7, None, None, 120, 8, 0.85, 300, half=125, terabytes=0.9),
         _gpu("a100-40gb", "NVIDIA A100-SXM4-40GB", 39.4, 19.5, 156, None, 240, 8, 0.87, 400),
         _gpu("a100-80gb", "NVIDIA A100-SXM4-80GB", 79.1, 19.5, 156, None, 240, 8, 0.87, 400),
-        _gpu("h100", "NVIDIA H100 80GB HBM3", 79.1, 67, 494, 1979, 370.8, 8, 0.80, 700, 2, True),
-        _gpu("h100-pcie", "NVIDIA H100 PCIe", 79.1, 51, 378, 1513, 50, 1, 0.80, 350, 2),
-        _gpu("h200", "NVIDIA H200", 139.8, 67, 494, 1979, 370.8, 8, 0.80, 700, 2, True),
-        _gpu("b200", "NVIDIA B200", 178.4, 80, 1125, 4500, 721.8, 8, 0.78, 1000, 2, True),
-        _gpu("b300", "NVIDIA B300", 268, 80, 1125, 4500, 721.8, 8, 0.78, 1100, 2, True),
-        _gpu("gb200", "NVIDIA GB200", 184, 80, 1250, 5000, 721.8, 72, 0.73, 1200, 2, True),
+        _gpu("h100", "NVIDIA H100 80GB HBM3", 79.1, 67, 494, 1979, 370.8, 8, 0.80, 700, True),
+        _gpu("h100-pcie", "NVIDIA H100 PCIe", 79.1, 51, 378, 1513, 50, 1, 0.80, 350),
+        _gpu("h200", "NVIDIA H200", 139.8, 67, 494, 1979, 370.8, 8, 0.80, 700, True),
+        _gpu("b200", "NVIDIA B200", 178.4, 80, 1125, 4500, 721.8, 8, 0.78, 1000, True),
+        _gpu("b300", "NVIDIA B300", 268, 80, 1125, 4500, 721.8, 8, 0.78, 1100, True),
+        _gpu("gb200", "NVIDIA GB200", 184, 80, 1250, 5000, 721.8, 72, 0.73, 1200, True),
         _gpu("mi300x", "AMD Instinct MI300X", 191.9, 163, 654, 2615, 448, 8, 0.51, 750),
         _gpu("mi325x", "AMD Instinct MI325X", 255.9, 163, 654, 2615, 448, 8, 0.60, 1000),
         _gpu("l40s", "NVIDIA L40S", 44, 91.6, 183, 733, 24, 1, 0.80, 350),

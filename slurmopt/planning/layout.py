@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slurmopt.errors import ConfigError
 from slurmopt.planning.models.transformer import Transformer
-from slurmopt.planning.states import ADAMW, AUTOCAST, OPTIMIZERS, POLICY, PRECISIONS
+from slurmopt.planning.states import ADAMW, AUTOCAST, POLICY
 
 NO, SELECTIVE, FULL = "no", "selective", "full"
 RECOMPUTES = (NO, SELECTIVE, FULL)
-FLASH, EAGER = "flash", "eager"
-PLAIN, CHUNKED = "plain", "chunked"
+ATTENTIONS = FLASH, EAGER = "flash", "eager"
+LOSSES = PLAIN, CHUNKED = "plain", "chunked"
 DDP, FSDP, HSDP, ZERO1, ZERO2 = "ddp", "fsdp", "hsdp", "zero1", "zero2"
 STRATEGIES = {DDP: 0, FSDP: 3, HSDP: 3, ZERO1: 1, ZERO2: 2}
 """The stage of each strategy of data parallelism, the simplest first."""
@@ -77,21 +76,6 @@ class Layout:
     def micro_batches(self, work: Work) -> int:
         """Micro-batches of a rank in each step."""
         return work.global_batch // (self.micro_batch * self.data)
-
-
-def check_work(work: Work, place: str) -> None:
-    """Raises ConfigError for values that no training has; `place` is what stands before the keys, such as `plan`."""
-    for key, value in (("sequence", work.sequence), ("global_batch", work.global_batch)):
-        if value < 1:
-            raise ConfigError(f"{value} is not valid; valid: a whole number from 1", f"{place}.{key}")
-    for key, choice, valid in (
-        ("precision", work.precision, tuple(PRECISIONS)),
-        ("optimizer", work.optimizer, tuple(OPTIMIZERS)),
-        ("attention", work.attention, (FLASH, EAGER)),
-        ("loss", work.loss, (PLAIN, CHUNKED)),
-    ):
-        if choice not in valid:
-            raise ConfigError(f"{choice!r} is not valid; valid: {', '.join(valid)}", f"{place}.{key}")
 
 
 def why_not(layout: Layout, model: Transformer, work: Work, domain: int) -> str | None:

@@ -15,16 +15,6 @@ _LEAST_ERROR = 0.05
 """Relative half-width of an interval, at least: probes of the same size differ by as much between nodes and days."""
 
 
-def amdahl(serial: float, n: float) -> float:
-    """The speed-up of a fixed problem on n: 1 / (f + (1 - f) / n), f the part that does not scale."""
-    return 1 / (serial + (1 - serial) / n)
-
-
-def gustafson(serial: float, n: float) -> float:
-    """The speed-up of a problem that grows with n: n - f·(n - 1)."""
-    return n - serial * (n - 1)
-
-
 def strong_efficiency(one: float, n: float, of_n: float) -> float:
     """T₁ / (n·Tₙ) at one global batch; between 0 and about 1, and never negative."""
     return one / (n * of_n)

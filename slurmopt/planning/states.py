@@ -76,11 +76,3 @@ def sharded(stage: int, ranks: int) -> Sharded:
     return Sharded(
         weights=ranks if stage >= 3 else 1, gradients=ranks if stage >= 2 else 1, optimizer=ranks if stage >= 1 else 1
     )
-
-
-def zero_bytes(parameters: float, stage: int, ranks: int, precision: str = MIXED, optimizer: str = ADAMW) -> float:
-    """Bytes of weights, gradients and optimizer on one rank (1910.02054, figure 1)."""
-    each, over = states(precision, optimizer), sharded(stage, ranks)
-    return parameters * (
-        each.weights / over.weights + each.gradients / over.gradients + each.optimizer / over.optimizer
-    )

@@ -148,7 +148,10 @@ def test_tier_1_imports_no_torch(place: Path) -> None:
         (("plan.network=0",), "plan.network: 0 is not valid; valid: above 0, up to 1e+06"),
         (("plan.nodes=[1,0]",), "plan.nodes[1]: 0 is not valid; valid: a whole number, 1 to 100000"),
         (("plan.strategy=fsdb",), "plan.strategy: 'fsdb' is not valid (did you mean 'fsdp'?)"),
-        (("plan.precision=fp64",), "plan.precision: 'fp64' is not valid; valid: fp32, autocast, policy, mixed, bf16"),
+        (
+            ("plan.precision=fp64",),
+            "plan.precision: 'fp64' is not valid; valid: fp32, autocast, policy, mixed, bf16",
+        ),
         (("train.strategy=fast",), "plan.keys.strategy: train.strategy is 'fast'; valid: ddp, fsdp, hsdp, zero1"),
         (("train.batch=0.5",), "plan.keys.micro_batch: train.batch is 0.5; valid: a whole number from 1"),
         (("plan.keys.micro_batch=train",), "plan.keys.micro_batch: train is {'batch': 1, 'strategy': 'fsdp'}; valid:"),

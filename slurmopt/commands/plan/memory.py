@@ -32,7 +32,7 @@ from slurmopt.estimates.tracing import traced
 from slurmopt.option_parser import OptionParser
 from slurmopt.planning.advice import Change, changes
 from slurmopt.planning.hardware import Gpu, gpu_of
-from slurmopt.planning.layout import FULL, HSDP, RECOMPUTES, STRATEGIES, Layout, Work, why_not
+from slurmopt.planning.layout import ATTENTIONS, FULL, HSDP, LOSSES, RECOMPUTES, STRATEGIES, Layout, Work, why_not
 from slurmopt.planning.memory.peak import Memory, memory
 from slurmopt.planning.memory.traced import Trace, as_transformer
 from slurmopt.planning.models.transformer import Transformer
@@ -144,8 +144,8 @@ def parser() -> argparse.ArgumentParser:
     add("--recompute", choices=list(RECOMPUTES), default="no", help="activation checkpointing (default: no)")
     add("--precision", choices=list(PRECISIONS), help="default: policy with fsdp and hsdp, else autocast")
     add("--optimizer", choices=list(OPTIMIZERS), default="adamw", help="default: adamw")
-    add("--attention", choices=["flash", "eager"], default="flash", help="default: flash")
-    add("--loss", choices=["plain", "chunked"], default="plain", help="default: plain")
+    add("--attention", choices=list(ATTENTIONS), default="flash", help="default: flash")
+    add("--loss", choices=list(LOSSES), default="plain", help="default: plain")
     options.add_json(parser)
     return parser
 
