@@ -78,6 +78,7 @@ def test_a_point_whose_shell_is_killed_is_lost_alone_and_its_ranks_end() -> None
     sweep = LocalSweep("+lr=1,2", "+until=go", "sweep.at_once=1")
     sweep.wait_for_starts(1)
     os.kill(sweep.shells()[0], signal.SIGKILL)
+    sweep.wait_for_starts(2)  # a rank that is about to be ended must not see `go` before
     Path("go").touch()
     sweep.wait(killed=1, finished=1)
     assert slurmopt("retry", str(sweep.path), "--failed").returncode == 0
