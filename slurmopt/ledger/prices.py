@@ -1,13 +1,23 @@
 """Prices of GPU-hours, from a file that a site can replace: parsed strictly, and never guessed.
 
 currency: USD
-prices:                       the first one that fits counts; of the same words, the newest that was valid
+prices:                       the first one that fits counts; of the same words and kind, the newest that was valid
   - gpu: A100 80GB            fits a GPU whose name has all of these words, such as NVIDIA A100-SXM4-80GB
     per_hour: 3.43            of one GPU, with its part of the node
     date: 2026-11-09          valid from then on
     source: where it stands
+    kind: on-demand           how it is paid for: one of KINDS; on-demand if it is left out
+    terms: 1 year, no upfront     for people; may be left out
     instance: p4de.24xlarge   for people; may be left out
+  - gpu: H100
+    kind: on-premise
+    amortised: {...}          in the place of per_hour: see slurmopt.ledger.amortisation
 cpu_per_hour: 0.04            of one CPU, for runs without GPUs; may be left out
+storage:                      rates of storage; may be left out
+  - name: s3-standard
+    per_gb_month: 0.023       of a gigabyte (10^9 bytes) for a month
+    date: 2026-11-09
+    source: where it stands
 co2:                          may be left out: no CO2 is told then
   kg_per_kwh: 0.2
   source: where it stands
@@ -21,12 +31,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurmopt.errors import ConfigError, one_line
+from slurmopt.ledger import amortisation
 
+ON_DEMAND, RESERVED, SAVINGS_PLAN, SPOT = "on-demand", "reserved", "savings-plan", "spot"
+CAPACITY_BLOCK, ON_PREMISE = "capacity-block", "on-premise"
+KINDS = (ON_DEMAND, RESERVED, SAVINGS_PLAN, SPOT, CAPACITY_BLOCK, ON_PREMISE)
+"""How GPU-hours are paid for. Those of a commitment (reserved, savings-plan) cost the same whether they are used or
+not; a Capacity Block is paid for as a whole."""
 _DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 _MOST = 1e6
 _LONGEST = 300
-_KEYS = ("currency", "prices", "cpu_per_hour", "co2")
-_PRICE_KEYS = ("gpu", "per_hour", "date", "source", "instance")
+_KEYS = ("currency", "prices", "cpu_per_hour", "storage", "co2")
+_PRICE_KEYS = ("gpu", "per_hour", "date", "source", "kind", "terms", "instance", "amortised")
+_STORAGE_KEYS = ("name", "per_gb_month", "date", "source")
 _CO2_KEYS = ("kg_per_kwh", "source")
 
 
@@ -41,6 +58,18 @@ class Price:
     source: str
     currency: str
     instance: str | None = None
+    kind: str = ON_DEMAND
+    terms: str | None = None
+
+
+@dataclass(frozen=True)
+class StorageRate:
+    """The price of keeping a gigabyte (10⁹ bytes) for a month."""
+
+    name: str
+    per_gb_month: float
+    date: str
+    source: str
 
 
 @dataclass(frozen=True)
@@ -50,19 +79,41 @@ class Prices:
     currency: str
     prices: tuple[Price, ...]
     cpu_per_hour: float | None = None
+    storage: tuple[StorageRate, ...] = ()
     co2_kg_per_kwh: float | None = None
     co2_source: str | None = None
 
     def price_of(self, gpu: str | None, date: str) -> Price | None:
-        """The price of a GPU, by its name as NVML tells it or by its type in Slurm, at a date such as 2026-11-24: the
-        newest that was valid then, else the oldest. None where no price fits."""
+        """The price of a GPU, by its name as NVML tells it or by its type in Slurm, at a date such as 2026-11-24: of
+        the kind of the first one that fits, the newest that was valid then, else the oldest. None where no price
+        fits."""
+        fitting = self._fitting(gpu)
+        return _at([price for price in fitting if price.kind == fitting[0].kind], date) if fitting else None
+
+    def ways(self, gpu: str | None, date: str) -> list[Price]:
+        """A price for each kind and terms that were valid then, in the order of the file."""
+        known: dict[tuple[str, str | None], list[Price]] = {}
+        for price in self._fitting(gpu):
+            if price.date <= date:
+                known.setdefault((price.kind, price.terms), []).append(price)
+        return [price for same in known.values() if (price := _at(same, date)) is not None]
+
+    def _fitting(self, gpu: str | None) -> list[Price]:
+        """Those with the words of the first one that fits."""
         words = _words(gpu or "")
         fitting = [price for price in self.prices if _words(price.gpu) <= words]
-        if not fitting:
-            return None
-        same = [price for price in fitting if _words(price.gpu) == _words(fitting[0].gpu)]
-        valid = [price for price in same if price.date <= date]
-        return max(valid, key=lambda price: price.date) if valid else min(same, key=lambda price: price.date)
+        return [price for price in fitting if _words(price.gpu) == _words(fitting[0].gpu)]
+
+    def storage_of(self, name: str, date: str) -> StorageRate | None:
+        """The newest rate of a storage that was valid at a date; None where there is none."""
+        valid = [rate for rate in self.storage if rate.name == name and rate.date <= date]
+        return max(valid, key=lambda rate: rate.date, default=None)
+
+
+def _at(prices: list[Price], date: str) -> Price | None:
+    """The newest that was valid at a date, else the oldest."""
+    valid = [price for price in prices if price.date <= date]
+    return max(valid, key=lambda price: price.date) if valid else min(prices, key=lambda price: price.date)
 
 
 def parse(value: Any, place: str) -> Prices:
@@ -74,11 +125,15 @@ def parse(value: Any, place: str) -> Prices:
     if not isinstance(rows, list):
         raise _error(place, "prices", rows, "a list of prices")
     co2 = top.get("co2")
+    rates = [] if top.get("storage") is None else top["storage"]
+    if not isinstance(rates, list):
+        raise _error(place, "storage", rates, "a list of rates")
     factor = None if co2 is None else _mapping(co2, place, "co2", _CO2_KEYS)
     return Prices(
         currency=currency,
         prices=tuple(_price(row, currency, place, f"prices[{at}]") for at, row in enumerate(rows)),
         cpu_per_hour=None if top.get("cpu_per_hour") is None else _amount(top, "cpu_per_hour", place, ""),
+        storage=tuple(_rate(row, place, f"storage[{at}]") for at, row in enumerate(rates)),
         co2_kg_per_kwh=None if factor is None else _amount(factor, "kg_per_kwh", place, "co2"),
         co2_source=None if factor is None else _text(factor, "source", place, "co2"),
     )
@@ -86,20 +141,54 @@ def parse(value: Any, place: str) -> Prices:
 
 def _price(row: Any, currency: str, place: str, where: str) -> Price:
     fields = _mapping(row, place, where, _PRICE_KEYS)
-    date = str(fields.get("date"))  # YAML makes a date of it
-    if not _DATE.fullmatch(date):
-        raise _error(place, f"{where}.date", fields.get("date"), "a date such as 2026-11-09")
     gpu = _text(fields, "gpu", place, where)
     if not _words(gpu):
         raise _error(place, f"{where}.gpu", gpu, "words of the GPU's name, such as A100 80GB")
+    kind = fields.get("kind", ON_DEMAND)
+    if kind not in KINDS:
+        raise _error(place, f"{where}.kind", kind, f"one of {', '.join(KINDS)}")
     return Price(
         gpu=gpu,
-        per_hour=_amount(fields, "per_hour", place, where),
-        date=date,
+        per_hour=_per_hour(fields, kind, place, where),
+        date=_date(fields, place, where),
         source=_text(fields, "source", place, where),
         currency=currency,
-        instance=None if fields.get("instance") is None else _text(fields, "instance", place, where),
+        instance=_text_or_none(fields, "instance", place, where),
+        kind=kind,
+        terms=_text_or_none(fields, "terms", place, where),
     )
+
+
+def _per_hour(fields: Mapping[str, Any], kind: str, place: str, where: str) -> float:
+    if "amortised" not in fields:
+        return _amount(fields, "per_hour", place, where)
+    if kind != ON_PREMISE or "per_hour" in fields:
+        raise _error(place, f"{where}.amortised", "amortised", f"with kind: {ON_PREMISE}, in the place of per_hour")
+    where = f"{where}.amortised"
+    values = _mapping(fields["amortised"], place, where, amortisation.FIELDS)
+    numbers = {key: _amount(values, key, place, where) for key in amortisation.FIELDS if key in values}
+    if missing := [key for key in amortisation.NEEDED if not numbers.get(key)]:
+        raise _error(place, f"{where}.{missing[0]}", values.get(missing[0]), "a number above 0")
+    if numbers["used"] > 1:
+        raise _error(place, f"{where}.used", numbers["used"], "the part of the hours that is used, up to 1")
+    return amortisation.Amortised(**numbers).per_hour
+
+
+def _rate(row: Any, place: str, where: str) -> StorageRate:
+    fields = _mapping(row, place, where, _STORAGE_KEYS)
+    return StorageRate(
+        name=_text(fields, "name", place, where),
+        per_gb_month=_amount(fields, "per_gb_month", place, where),
+        date=_date(fields, place, where),
+        source=_text(fields, "source", place, where),
+    )
+
+
+def _date(fields: Mapping[str, Any], place: str, where: str) -> str:
+    date = str(fields.get("date"))  # YAML makes a date of it
+    if not _DATE.fullmatch(date):
+        raise _error(place, f"{where}.date", fields.get("date"), "a date such as 2026-11-09")
+    return date
 
 
 def _mapping(value: Any, place: str, where: str, keys: tuple[str, ...]) -> Mapping[str, Any]:
@@ -116,6 +205,10 @@ def _text(fields: Mapping[str, Any], key: str, place: str, where: str) -> str:
     if not isinstance(value, str) or not value.strip() or len(value) > _LONGEST or one_line(value) != value:
         raise _error(place, f"{where}.{key}".strip("."), value, "one line of text")
     return value.strip()
+
+
+def _text_or_none(fields: Mapping[str, Any], key: str, place: str, where: str) -> str | None:
+    return None if fields.get(key) is None else _text(fields, key, place, where)
 
 
 def _amount(fields: Mapping[str, Any], key: str, place: str, where: str) -> float:
