@@ -188,7 +188,8 @@ def test_each_asked_rank_has_a_whole_trace_of_its_own_steps(place: Place, name: 
         events = _events(place.runs[name], capture, rank)
         named = [event for event in events if event.get("name") in ("aten::addmm", "gloo:all_reduce")]
         assert {event["name"] for event in named} == {"aten::addmm", "gloo:all_reduce"}
-    assert capture["ranks"]["0"]["start"] == capture["ranks"]["1"]["start"] == capture["start"]
+    # Later for a rank that was asked again: on a busy node Kineto may look too late to begin in time.
+    assert all(capture["ranks"][rank]["start"] >= capture["start"] for rank in "01")
 
 
 def test_steps_become_seconds(place: Place) -> None:

@@ -61,8 +61,8 @@ class Export:
 
     def begin_again(self) -> bool:
         """Called when the process asks for work while its trace is due. Kineto drops a request if its look, once a
-        second, comes a millisecond after the beginning of the warm-up, and gives up where the disk is full. Returns
-        whether the process must be asked again; `start` is a later one then."""
+        second, comes a millisecond after the beginning of the warm-up, as on a busy node, and gives up where the disk
+        is full. Returns whether the process must be asked again; `start` is a later one then."""
         now = time.time()
         if self._is_found or self._error or now < self.start - kineto.WARM_UP + _TICK:
             return False
@@ -73,7 +73,7 @@ class Export:
         elif self._tries == _MOST_TRIES:
             self._error = f"its profiler did not begin, though it was asked {_MOST_TRIES} times"
         else:
-            self._tries, self.start = self._tries + 1, now + kineto.LEAST_NOTICE
+            self._tries, self.start = self._tries + 1, now + kineto.LEAST_NOTICE * self._tries
         if self._error:
             self._left.set()
         return not self._error
@@ -91,8 +91,11 @@ class Export:
         self._is_found = True
 
     def _is_begun(self) -> bool:
-        """Whether Kineto has made the file: under a temporary name at first."""
-        return self._file.exists() or Path(f"{self._file}.tmp").exists()
+        """Whether Kineto has written into the file, under a temporary name at first: it makes that before it drops a
+        request, and then leaves it empty."""
+        with contextlib.suppress(FileNotFoundError):
+            return Path(f"{self._file}.tmp").stat().st_size > 0
+        return self._file.exists()
 
     def _free(self) -> int:
         return shutil.disk_usage(self._file.parent).free
