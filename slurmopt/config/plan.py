@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
-from slurmopt.config.check import one_line_text, one_of, whole_number
+from slurmopt.config.check import one_line_text, one_of, readable, whole_number
 from slurmopt.errors import ConfigError
 from slurmopt.planning.layout import (
     ATTENTIONS,
@@ -19,12 +19,33 @@ from slurmopt.planning.layout import (
     usual_precision,
 )
 from slurmopt.planning.states import ADAMW, OPTIMIZERS, PRECISIONS
+from slurmopt.units import byte_count, seconds
 
 MOST = 10**9
 """Of counts that a plan multiplies."""
 _MOST_NODES, _MOST_SIZES = 100_000, 50
 DIMENSIONS = ("micro_batch", "strategy", "tensor", "pipeline", "recompute")
 """What a training may let its config choose."""
+
+
+@dataclass(kw_only=True)
+class Rates:
+    """What keeping checkpoints costs: names of rates in the file of prices."""
+
+    shared: str | None = None
+    """The rate of `checkpoint.shared`, such as `fsx-250`."""
+
+    s3: str | None = None
+    """The rate of `checkpoint.s3`, such as `s3-standard`."""
+
+    def __post_init__(self) -> None:
+        for tier, name in self.named.items():
+            one_line_text(name, f"plan.storage.{tier}")
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Tier → rate, of those that have one."""
+        return {tier: name for tier, name in asdict(self).items() if name is not None}
 
 
 @dataclass(kw_only=True)
@@ -51,6 +72,16 @@ class Plan:
 
     tokens: float | None = None
     """Tokens of the whole training, such as 2e9."""
+
+    boot: str | None = None
+    """How long a cloud bills a node before the job starts and after it ends (boot, health check, SuspendTime), such as
+    `12min`."""
+
+    storage: Rates = field(default_factory=Rates)
+    """What keeping checkpoints costs."""
+
+    transfers: str | None = None
+    """What the run moves in or out at the file's `transfer` rate, such as `2TB`."""
 
     precision: str | None = None
     """`fp32`, `autocast` (torch.autocast over fp32 weights), `policy` (FSDP2's MixedPrecisionPolicy), `mixed` (16-bit
@@ -102,6 +133,7 @@ class Plan:
         if len(self.nodes) > _MOST_SIZES:
             raise ConfigError(f"has {len(self.nodes):,} numbers; valid: up to {_MOST_SIZES}", "plan.nodes")
         self._check_words()
+        self._check_costs()
         for dimension, key in self.keys.items():
             one_of(dimension, DIMENSIONS, "plan.keys")
             if not key:
@@ -121,6 +153,14 @@ class Plan:
         for name, valid in words.items():
             if (value := getattr(self, name)) is not None:
                 one_of(value, valid, f"plan.{name}")
+
+    def _check_costs(self) -> None:
+        if self.boot is not None:
+            self.boot = str(self.boot)
+            readable(self.boot, seconds, "plan.boot")
+        if self.transfers is not None:
+            self.transfers = str(self.transfers)
+            readable(self.transfers, byte_count, "plan.transfers")
 
     def work(self, global_batch: int) -> Work:
         """One step of the training, with this global batch unless the config has one."""

@@ -18,6 +18,10 @@ storage:                      rates of storage; may be left out
     per_gb_month: 0.023       of a gigabyte (10^9 bytes) for a month
     date: 2026-11-09
     source: where it stands
+transfer:                     of a gigabyte that leaves the cloud or the region; may be left out
+  per_gb: 0.09
+  date: 2026-11-09
+  source: where it stands
 co2:                          may be left out: no CO2 is told then
   kg_per_kwh: 0.2
   source: where it stands
@@ -41,9 +45,10 @@ not; a Capacity Block is paid for as a whole."""
 _DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
 _MOST = 1e6
 _LONGEST = 300
-_KEYS = ("currency", "prices", "cpu_per_hour", "storage", "co2")
+_KEYS = ("currency", "prices", "cpu_per_hour", "storage", "transfer", "co2")
 _PRICE_KEYS = ("gpu", "per_hour", "date", "source", "kind", "terms", "instance", "amortised")
 _STORAGE_KEYS = ("name", "per_gb_month", "date", "source")
+_TRANSFER_KEYS = ("per_gb", "date", "source")
 _CO2_KEYS = ("kg_per_kwh", "source")
 
 
@@ -73,6 +78,15 @@ class StorageRate:
 
 
 @dataclass(frozen=True)
+class TransferRate:
+    """The price of moving a gigabyte (10⁹ bytes)."""
+
+    per_gb: float
+    date: str
+    source: str
+
+
+@dataclass(frozen=True)
 class Prices:
     """A parsed file."""
 
@@ -80,6 +94,7 @@ class Prices:
     prices: tuple[Price, ...]
     cpu_per_hour: float | None = None
     storage: tuple[StorageRate, ...] = ()
+    transfer: TransferRate | None = None
     co2_kg_per_kwh: float | None = None
     co2_source: str | None = None
 
@@ -133,6 +148,7 @@ def parse(value: Any, place: str) -> Prices:
         currency=currency,
         prices=tuple(_price(row, currency, place, f"prices[{at}]") for at, row in enumerate(rows)),
         cpu_per_hour=None if top.get("cpu_per_hour") is None else _amount(top, "cpu_per_hour", place, ""),
+        transfer=None if top.get("transfer") is None else _transfer(top["transfer"], place),
         storage=tuple(_rate(row, place, f"storage[{at}]") for at, row in enumerate(rates)),
         co2_kg_per_kwh=None if factor is None else _amount(factor, "kg_per_kwh", place, "co2"),
         co2_source=None if factor is None else _text(factor, "source", place, "co2"),
@@ -181,6 +197,15 @@ def _rate(row: Any, place: str, where: str) -> StorageRate:
         per_gb_month=_amount(fields, "per_gb_month", place, where),
         date=_date(fields, place, where),
         source=_text(fields, "source", place, where),
+    )
+
+
+def _transfer(value: Any, place: str) -> TransferRate:
+    fields = _mapping(value, place, "transfer", _TRANSFER_KEYS)
+    return TransferRate(
+        per_gb=_amount(fields, "per_gb", place, "transfer"),
+        date=_date(fields, place, "transfer"),
+        source=_text(fields, "source", place, "transfer"),
     )
 
 

@@ -35,14 +35,19 @@ class Total:
     """With restarts and saves, where these are known."""
     gpu_hours: Range
     kwh: Range
+    idle_hours: float
+    """GPU-hours that a cloud bills around the job: boot and power-down."""
     interval: float | None
     """The seconds between saves that are best; None where nothing is known of failures."""
     mtbf: float | None
     """The mean seconds between failures of the whole job; None where nothing is known of them."""
 
 
-def total(steps: float, step: Range, gpus: int, nodes: int, gpu: Gpu, failures: Failures | None) -> Total:
-    """The whole of `steps` steps on so many GPUs. Failures are those of independent nodes: M = M_node / nodes."""
+def total(
+    steps: float, step: Range, gpus: int, nodes: int, gpu: Gpu, failures: Failures | None, idle: float = 0.0
+) -> Total:
+    """The whole of `steps` steps on so many GPUs. Failures are those of independent nodes: M = M_node / nodes. `idle`:
+    seconds for which nodes are billed before and after the job."""
     work, interval, mtbf = steps * step, None, None
     if failures is not None:
         mtbf = failures.mtbf_of_node / nodes
@@ -53,4 +58,4 @@ def total(steps: float, step: Range, gpus: int, nodes: int, gpu: Gpu, failures: 
         work = Range(low, high)
     hours = work * (gpus / 3600)
     kwh = Range(hours.low * _LOAD.low, hours.high * _LOAD.high) * (gpu.watts / 1000)
-    return Total(seconds=work, gpu_hours=hours, kwh=kwh, interval=interval, mtbf=mtbf)
+    return Total(seconds=work, gpu_hours=hours, kwh=kwh, idle_hours=gpus * idle / 3600, interval=interval, mtbf=mtbf)

@@ -64,7 +64,10 @@ def changed(*path: Any, value: Any) -> dict[str, Any]:
     ("value", "said"),
     [
         (None, "prices.yaml: is missing; valid: a mapping"),
-        ([], "prices.yaml: [] is not valid; valid: a mapping with currency, prices, cpu_per_hour, storage, co2"),
+        (
+            [],
+            "prices.yaml: [] is not valid; valid: a mapping with currency, prices, cpu_per_hour, storage",
+        ),
         (changed("prize", value=1), "'prize' is not valid; valid: the keys currency, prices"),
         (changed("currency", value=3), "currency: 3 is not valid; valid: one line of text"),
         (changed("prices", value={}), "prices: {} is not valid; valid: a list of prices"),

@@ -105,6 +105,66 @@ def test_a_file_of_prices_is_yours_to_replace(place: Path, monkeypatch: pytest.M
     assert "prices: 3 is not valid; valid: a list of prices" in done.stderr
 
 
+WAYS = """currency: EUR
+prices:
+- {gpu: H100, per_hour: 4, date: 2026-01-01, source: list}
+- {gpu: H100, per_hour: 2, date: 2026-01-01, source: contract, kind: reserved, terms: 1 year}
+- {gpu: H100, per_hour: 3, date: 2026-01-01, source: block, kind: capacity-block}
+- {gpu: H100, per_hour: 1, date: 2026-01-01, source: market, kind: spot}
+storage: [{name: bucket, per_gb_month: 0.02, date: 2026-01-01, source: list}]
+transfer: {per_gb: 0.1, date: 2026-01-01, source: list}
+"""
+STORED = ("checkpoint.s3.url=s3://bucket/x", "plan.storage.s3=bucket", "plan.transfers=1G", "plan.boot=30min")
+
+
+def test_the_bill_of_the_shape_to_take(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 8 nodes: 64 GPUs, 32 idle GPU-hours of boot; 3 checkpoints of 12 bytes for each of 8.03e9 parameters at 0.02
+    a GB and month; 1 GiB out at 0.1 a GB."""
+    file = place / "ways.yaml"
+    file.write_text(WAYS)
+    monkeypatch.setenv("SLURMOPT_PRICES", str(file))
+    found = plan(place, *STORED, "plan.nodes=[8]")
+    (shape,), cost = found["shapes"], found["cost"]
+    ways = {way["kind"]: way for way in cost["ways"]}
+    high = shape["gpu_hours"][1]
+    beside = cost["storage_amount"][1] + cost["transfers"]
+    assert [way["kind"] for way in cost["ways"]] == ["on-demand", "reserved", "spot", "capacity-block"]
+    assert ways["on-demand"]["amount"][1] == pytest.approx(4 * (high + 32))
+    assert ways["on-demand"]["total"][1] == pytest.approx(4 * (high + 32) + beside)
+    assert shape["money"]["amount"] == ways["on-demand"]["amount"]
+    assert ways["reserved"]["amount"][1] == pytest.approx(2 * high)
+    assert "pays from 50% of its hours" in ways["reserved"]["remark"]
+    assert "up to 300% more hours" in ways["spot"]["remark"]
+    assert shape["run_p90"] < 23.5 * 3600, "it fits into a block of a day"
+    assert ways["capacity-block"]["amount"] == [64 * 24 * 3] * 2
+    (stored,) = cost["storage"]
+    assert (stored["tier"], stored["copies"]) == ("s3", 3)
+    assert stored["size"] == 12 * found["model"]["parameters"]
+    assert stored["a_month"] == pytest.approx(3 * 12 * 8.030261248 * 0.02)
+    assert cost["storage_amount"][1] == pytest.approx(stored["a_month"] * shape["run"][1] / (730 * 3600))
+    assert cost["transfers"] == pytest.approx(2**30 / 1e9 * 0.1)
+    shown = slurmopt(place, "plan", "+experiment=mine", "plan.nodes=[8]", *STORED).stdout
+    assert "capacity-block" in shown
+    assert "3 checkpoints of 89.7 GiB on bucket: " in shown
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("plan.storage.s3=tape", "plan.storage.s3: 'tape' is no rate of storage; valid: bucket"),
+        ("plan.storage.tape=bucket", "plan.storage.tape: unknown key; valid in 'plan.storage': shared, s3"),
+        ("plan.boot=soon", "plan.boot: not a time: 'soon'"),
+        ("plan.transfers=much", "plan.transfers: not a size: 'much'"),
+    ],
+)
+def test_costs_that_cannot_be_told(place: Path, word: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "ways.yaml").write_text(WAYS)
+    monkeypatch.setenv("SLURMOPT_PRICES", str(place / "ways.yaml"))
+    done = slurmopt(place, "plan", "+experiment=mine", STORED[0], word)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+
+
 def test_a_recording_of_collectives_makes_steps_longer(place: Path) -> None:
     lines = [
         f"{1 << power:>12} {1 << (power - 2):>12} float sum -1 {3e-5 * (1 << power):.1f} 1 1 0" for power in (24, 28)

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+from slurmopt.commands.plan.bill import Bill
 from slurmopt.commands.plan.money import Money
 from slurmopt.commands.plan.waits import Wait
 from slurmopt.estimates.experiment import Experiment
@@ -40,6 +41,8 @@ class Answer:
     """The best of each number of nodes."""
     learned: Calibration
     failed: History
+    bill: Bill | None = None
+    """Of the row to take; None without the tokens of the whole training."""
 
     @property
     def taken(self) -> Row | None:
@@ -133,6 +136,7 @@ class Answer:
             "gpu": {"name": gpu.name, "memory": gpu.memory, "per_node": asked.cluster.gpus_per_node},
             "shapes": [_as_json(row) for row in self.rows],
             "chosen": None if taken is None else taken.shape.nodes,
+            "cost": None if self.bill is None else self.bill.as_json(),
             "why": self.why,
             "tier": {
                 "memory": 1 if learned.memory is None else 3,

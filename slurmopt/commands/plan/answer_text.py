@@ -31,6 +31,8 @@ def lines(answer: Answer, typed: list[str]) -> list[str]:
     if taken is not None:
         launch = shlex.join(["slurmopt", "launch", *merged(typed, taken.overrides)])
         found += ["", f"take      {taken.shape.nodes} nodes: {answer.why}", f"next      {one_line(launch)}"]
+    if answer.bill is not None:
+        found += answer.bill.lines()
     return found + [f"note      {note}" for note in answer.notes]
 
 

@@ -6,7 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from slurmopt.planning.cost import Total
 from slurmopt.planning.hardware import Gpu
+from slurmopt.planning.paying import ways
 from slurmopt.planning.ranges import Range
 from slurmopt.report.run.price_file import read_prices
 
@@ -25,12 +27,12 @@ class Money:
         return {"amount": amount, "currency": self.currency, "date": self.date, "source": self.source}
 
 
-def money_of(gpu_hours: Range, gpu: Gpu) -> Money | None:
-    """What so many GPU-hours cost today; None where no price is known that is valid yet. Raises ConfigError where the
-    file has nonsense in it."""
-    prices = read_prices()
+def money_of(whole: Total, nodes: int, gpus: int, gpu: Gpu) -> Money | None:
+    """What a training on so many nodes and GPUs costs today, by the first price that fits; None where none is known
+    that is valid yet, or where it cannot be paid so. Raises ConfigError where the file has nonsense in it."""
     today = time.strftime("%Y-%m-%d", time.gmtime())
-    price = prices.price_of(gpu.device, today)
+    price = read_prices().price_of(gpu.device, today)
     if price is None or price.date > today:
         return None
-    return Money(gpu_hours * price.per_hour, price.currency, price.date, price.source)
+    (way,) = ways([price], whole, nodes, gpus)
+    return None if way.amount is None else Money(way.amount, price.currency, price.date, price.source)

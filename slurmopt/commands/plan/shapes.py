@@ -26,6 +26,10 @@ For each number of nodes the shape to take is shown: of those that fit and are w
         front       whether no other one is better in both time and GPU-hours
         overrides   what to launch it with: a list of KEY=VALUE
     chosen      the number of nodes to take; null where nothing fits
+    cost        of those; null without plan.tokens: currency, transfers, storage_amount (an interval), and
+        ways        for each price that is known: kind, terms, per_hour, date, source, amount, remark, and total (with
+                    storage and transfers); null where it cannot be paid so
+        storage     for each tier of plan.storage that is on: tier, copies, size, rate, date, a_month
     why         in words
     tier        memory and step: 1 by formulas, 3 corrected by earlier runs; runs: how many
     rejected    for each number of nodes the shapes that cannot be: nodes, count, and reasons (text → count)
@@ -42,6 +46,7 @@ from dataclasses import replace
 from slurmopt import command_output
 from slurmopt.commands.plan.answer import Answer, Row
 from slurmopt.commands.plan.answer_text import lines
+from slurmopt.commands.plan.bill import bill
 from slurmopt.commands.plan.money import money_of
 from slurmopt.commands.plan.waits import waits
 from slurmopt.errors import InputError, one_line
@@ -55,6 +60,7 @@ from slurmopt.planning.shapes import Shape, best_of_each_size, front, shapes
 from slurmopt.planning.speed.measured_collectives import corrected
 from slurmopt.runs import options, recordings
 from slurmopt.slow_notice import slow_notice
+from slurmopt.units import seconds
 
 
 def main(argv: list[str]) -> int:
@@ -105,12 +111,22 @@ def _answer(args: argparse.Namespace) -> Answer:
         recording = recordings.read(args.collectives, options.default_folder())
         asked = replace(asked, cluster=corrected(asked.cluster, recording, one_line(args.collectives)))
     found = shapes(asked.model, asked.work, asked.cluster, asked.choices, learned)
-    rows = _rows(args, asked, best_of_each_size(found), planned.backend, failed.rate)
-    return Answer(asked=asked, found=found, rows=rows, learned=learned, failed=failed)
+    idle = 0 if settings.plan.boot is None else seconds(settings.plan.boot)
+    rows = _rows(args, asked, best_of_each_size(found), planned.backend, failed.rate, idle)
+    answer = Answer(asked=asked, found=found, rows=rows, learned=learned, failed=failed)
+    taken = answer.taken
+    if taken is None or taken.total is None:
+        return answer
+    return replace(answer, bill=bill(asked, settings.plan, settings.checkpoint, taken.shape, taken.total))
 
 
 def _rows(
-    args: argparse.Namespace, asked: Experiment, best: list[Shape], backend: str, failures: Failures | None
+    args: argparse.Namespace,
+    asked: Experiment,
+    best: list[Shape],
+    backend: str,
+    failures: Failures | None,
+    idle: float,
 ) -> list[Row]:
     overrides = [asked.overrides(shape) for shape in best]
     asks = backend != "local" and not args.no_wait
@@ -120,14 +136,14 @@ def _rows(
     best_ones = front(best)
     rows = []
     for shape, words, wait in zip(best, overrides, starts, strict=True):
-        whole = _total(asked, shape, failures)
-        money = None if whole is None else money_of(whole.gpu_hours, asked.cluster.gpu)
+        whole = _total(asked, shape, failures, idle)
+        money = None if whole is None else money_of(whole, shape.nodes, shape.layout.ranks, asked.cluster.gpu)
         rows.append(Row(shape=shape, total=whole, money=money, wait=wait, is_front=shape in best_ones, overrides=words))
     return rows
 
 
-def _total(asked: Experiment, shape: Shape, failures: Failures | None) -> Total | None:
+def _total(asked: Experiment, shape: Shape, failures: Failures | None, idle: float) -> Total | None:
     if asked.tokens is None or shape.seconds is None:
         return None
     steps = asked.tokens / asked.work.tokens
-    return total(steps, shape.seconds, shape.layout.ranks, shape.nodes, asked.cluster.gpu, failures)
+    return total(steps, shape.seconds, shape.layout.ranks, shape.nodes, asked.cluster.gpu, failures, idle)
