@@ -111,7 +111,7 @@ class Prices:
         for price in self._fitting(gpu):
             if price.date <= date:
                 known.setdefault((price.kind, price.terms), []).append(price)
-        return [price for same in known.values() if (price := _at(same, date)) is not None]
+        return [_at(same, date) for same in known.values()]
 
     def _fitting(self, gpu: str | None) -> list[Price]:
         """Those with the words of the first one that fits."""
@@ -125,7 +125,7 @@ class Prices:
         return max(valid, key=lambda rate: rate.date, default=None)
 
 
-def _at(prices: list[Price], date: str) -> Price | None:
+def _at(prices: list[Price], date: str) -> Price:
     """The newest that was valid at a date, else the oldest."""
     valid = [price for price in prices if price.date <= date]
     return max(valid, key=lambda price: price.date) if valid else min(prices, key=lambda price: price.date)
