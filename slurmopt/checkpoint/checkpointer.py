@@ -26,7 +26,6 @@ from slurmopt.job.heartbeat.activity_clock import CHECKPOINT, SAVING
 from slurmopt.job.worker.coordinated_stop import CoordinatedStop
 from slurmopt.job.worker.current_run import CurrentRun, leave_word, phase
 from slurmopt.job.worker.measure import spending
-from slurmopt.units import seconds
 
 _LAST_STEP = 10**15
 _REMEMBERED = 100
@@ -63,7 +62,7 @@ class Checkpointer:
         self._run = run
         self._tiers = tiers_of(self._config, run.folder)
         self._ranks = Collectives(run.rank)
-        self._schedule = Schedule(self._tiers, float(seconds(self._config.mtbf)), time.monotonic)
+        self._schedule = Schedule(self._tiers, self._config.mtbf_seconds, time.monotonic)
         longest = max((tier.deadline for tier in self._tiers), default=0.0)
         self._snapshots = Snapshots(self._config.buffers, self._ranks, run.rank.local_world_size, 1.5 * longest)
         self._writers = WriterPool(self._config, self._tiers, run, self._ranks, self._snapshots.free, self._durable)

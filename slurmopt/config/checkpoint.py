@@ -17,6 +17,8 @@ from slurmopt.errors import ConfigError, one_line
 from slurmopt.storage.kinds import KINDS, shared_kinds
 from slurmopt.units import seconds
 
+HISTORY, UNKNOWN_MTBF = "history", "24h"
+
 
 @dataclass(kw_only=True)
 class Checkpoint:
@@ -53,8 +55,9 @@ class Checkpoint:
     deadline: str = "10min"
     """How long one save to one tier may take."""
 
-    mtbf: str = "24h"
-    """The mean time between failures of the whole run that give no notice, for `every: auto`."""
+    mtbf: str = UNKNOWN_MTBF
+    """The mean time between failures of the whole run that give no notice, for `every: auto`. `history`: that of your
+    earlier runs, read at launch; 24h where these tell of fewer than three."""
 
     def __post_init__(self) -> None:
         one_of(str(self.mode), ("min", "max"), "checkpoint.mode")
@@ -62,12 +65,18 @@ class Checkpoint:
         whole_number(self.buffers, 1, "checkpoint.buffers", most=2)
         true_or_false(self.incremental, "checkpoint.incremental")
         whole_number(self.failures, 1, "checkpoint.failures")
-        for name in ("deadline", "mtbf"):
-            readable(str(getattr(self, name)), seconds, f"checkpoint.{name}")
+        readable(str(self.deadline), seconds, "checkpoint.deadline")
+        if self.mtbf != HISTORY:
+            readable(str(self.mtbf), seconds, "checkpoint.mtbf")
         text_or_null(self.metric, "checkpoint.metric")
         for tier in self._all_tiers():
             if tier.best and self.metric is None:
                 raise ConfigError("needs checkpoint.metric", f"checkpoint.{tier.name}.best")
+
+    @property
+    def mtbf_seconds(self) -> float:
+        """Of a config that no launch has looked up in the history, that of an unknown rate."""
+        return float(seconds(UNKNOWN_MTBF if self.mtbf == HISTORY else self.mtbf))
 
     @property
     def tiers(self) -> dict[str, Tier]:

@@ -43,12 +43,17 @@ class History:
     """Median seconds that a save blocked; None where none was measured."""
 
     @property
+    def mtbf_of_node(self) -> float | None:
+        """The mean seconds between failures of a node; None for fewer failures than tell a rate."""
+        return None if self.failures < LEAST else self.node_hours * 3600 / self.failures
+
+    @property
     def rate(self) -> Failures | None:
         """What they come to; None for fewer failures than tell a rate."""
-        if self.failures < LEAST or not self.restarts:
+        if self.mtbf_of_node is None or not self.restarts:
             return None
         return Failures(
-            mtbf_of_node=self.node_hours * 3600 / self.failures,
+            mtbf_of_node=self.mtbf_of_node,
             restart=median(self.restarts),
             blocked=_BLOCKED if self.blocked is None else self.blocked,
         )

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 from slurmopt.config.imports import import_from
 from slurmopt.launching.benchmark import check_benchmark
+from slurmopt.launching.failure_rate import with_known_rate
 from slurmopt.launching.job_plan import checked_task, chosen_backend, dependencies, job_for, workdir
 from slurmopt.launching.run_name import new_run_folder, run_name, tell_another_name
 
@@ -39,6 +40,8 @@ def plan(overrides: list[str], config_dir: str | None = None) -> Plan:
     tell_another_name(first, run)
     stored = _stored(config, run)
     typed = settings(config)
+    if (known := with_known_rate(overrides, typed)) is not None:
+        return plan(known, config_dir)
     for option in ("points", "zip", "skip", "search", "then"):
         if getattr(typed.sweep, option):
             raise ConfigError("is for many runs; add -m, or leave it out", f"sweep.{option}")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from slurmopt.grid.points import Points
 
 
+from slurmopt.launching.failure_rate import with_known_rate
 from slurmopt.launching.job_plan import checked_task, chosen_backend, dependencies, job_for, workdir
 from slurmopt.launching.run_name import new_run_folder, run_name, tell_another_name
 from slurmopt.launching.run_plan import plan
@@ -29,6 +30,8 @@ def plan_sweep(overrides: list[str], config_dir: str | None = None) -> SweepPlan
     from slurmopt.sweeps.definition.describe import describe_sweep
 
     described = describe_sweep(overrides, config_dir)
+    if (known := with_known_rate(overrides, described.settings)) is not None:
+        return plan_sweep(known, config_dir)
     first = typed_group(described.config, "launch")
     if first.run is not None:
         raise ConfigError("is one run, and -m is for many; to go on with points: slurmopt retry", "launch.run")

@@ -12,8 +12,12 @@ import pytest
 import yaml
 from json_answer import data_of
 
+from slurmopt.config.checkpoint import Checkpoint
+from slurmopt.config.resources import Resources
+from slurmopt.config.schema import Settings
 from slurmopt.estimates.failures import history
 from slurmopt.estimates.past_runs import scored
+from slurmopt.launching.failure_rate import with_known_rate
 from slurmopt.run_folder import events
 from slurmopt.run_folder.heartbeat import Heartbeat
 from slurmopt.run_folder.layout import RunFolder
@@ -161,3 +165,37 @@ def test_a_plan_uses_and_tells_what_the_runs_show(tmp_path: Path) -> None:
     shown = plan().stdout
     assert "6 failures in 36 node-hours of your runs; a save blocks 3 s, a restart takes 15m00s" in shown
     assert "checkpoint.mtbf=180min suits the shape to take" in shown
+
+
+def launched(place: Path, *words: str) -> tuple[str, list[str]]:
+    """What the launch says, and `checkpoint.mtbf` in the configs of its runs."""
+    argv = [sys.executable, "-m", "slurmopt", "launch", *words, "launch.backend=local", f"launch.folder={place}"]
+    command = ["launch.name=new", "launch.wait=false", "task.command=[true]", "checkpoint.mtbf=history"]
+    done = subprocess.run([*argv, *command], cwd=place, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0, done.stderr
+    configs = [yaml.safe_load(path.read_text()) for path in (place / "new").rglob("config.yaml")]
+    return done.stderr, [config["checkpoint"]["mtbf"] for config in configs]
+
+
+def test_a_launch_takes_the_rate_of_earlier_runs(tmp_path: Path) -> None:
+    """28 node-hours and 3 failures: 560 minutes of a node, and of each of two nodes half of that."""
+    past_run(tmp_path, 1, ["node failure", "time limit", "hang", "finished"])
+    past_run(tmp_path, 2, ["infrastructure", "preemption", "user error"])
+    said, stored = launched(tmp_path, "resources.nodes=1")
+    assert "slurmopt: checkpoint.mtbf=560min: 3 failures without notice in 28 node-hours of your runs" in said
+    assert stored == ["560min"]
+
+
+def test_a_sweep_takes_it_too_and_few_failures_make_no_rate(tmp_path: Path) -> None:
+    past_run(tmp_path, 1, ["node failure", "time limit", "hang", "finished"])
+    said, stored = launched(tmp_path, "-m", "+lr=1,2")
+    assert "checkpoint.mtbf=24h: 2 failures without notice in 16 node-hours of your runs, and 3 make a rate" in said
+    assert set(stored) == {"24h"}
+
+
+def test_two_nodes_fail_twice_as_often(tmp_path: Path) -> None:
+    past_run(tmp_path, 1, ["node failure"] * 3)
+    typed = Settings(resources=Resources(nodes=2), checkpoint=Checkpoint(mtbf="history"))
+    typed.launch.folder = str(tmp_path)
+    assert with_known_rate(["a=1", "checkpoint.mtbf=history"], typed) == ["a=1", "checkpoint.mtbf=120min"]
+    assert Checkpoint(mtbf="history").mtbf_seconds == 86400
