@@ -12,6 +12,7 @@ COMMANDS = {
     ),
     "probe": ("slurmopt.commands.plan.probe", "time the steps on a few numbers of nodes, and predict others"),
     "size": ("slurmopt.commands.plan.size", "what the runs of a name need, beside what they ask for"),
+    "storage": ("slurmopt.commands.plan.storage", "size a file system for checkpoints, and choose a class of S3"),
     "prices": ("slurmopt.commands.plan.price_lists", "make a file of prices of the price lists of clouds"),
     "memory": ("slurmopt.commands.plan.memory", "the memory of a model in training, by part and phase"),
 }
