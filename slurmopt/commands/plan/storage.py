@@ -175,6 +175,7 @@ def _lines(answer: Answer) -> list[str]:
     classes = [[each.name, f"{each.billed_days:g}", _money(each.cost)] for each in answer.classes]
     money = f"{answer.currency} A MONTH"
     first = answer.systems[0]
+    which = "the smallest" if first.a_month is None else "the cheapest"
     return [
         f"a checkpoint has {human_bytes(answer.size)}, {human_bytes(answer.size / answer.nodes)} of each of "
         f"{answer.nodes} node{'s' if answer.nodes > 1 else ''}; {answer.copies} are kept on the shared file system",
@@ -184,7 +185,7 @@ def _lines(answer: Answer) -> list[str]:
         "",
         table(["CLASS OF S3", "DAYS BILLED", f"{answer.currency} A CHECKPOINT"], classes, terminal_width()),
         "",
-        f"take      {first.name} of {first.tib:,.1f} TiB, set by {first.limit}; {answer.bucket} for {answer.days:g} days",
+        f"take      {first.name} of {first.tib:,.1f} TiB, {which}; {answer.bucket} for {answer.days:g} days",
         *(f"note      {note}" for note in _notes(answer)),
     ]
 
