@@ -73,8 +73,8 @@ class Answer:
             found.append("runs that reach the end of the trace go on at its beginning")
         if self.free > 0:
             found.append(
-                "billed by the second; an instance that the cloud takes back within its first hour is free, one that you "
-                "give back is not"
+                "billed by the second; an instance that the cloud takes back within its first hour is free, one that "
+                "you give back is not"
             )
         found.append("the instances of a gang that are left over are given back; the notice of 2 minutes is not used")
         return found

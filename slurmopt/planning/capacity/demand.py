@@ -23,7 +23,8 @@ class Job:
     submitted: float
     started: float
     ended: float
-    gpus: int
+    gpus: float
+    """A fraction where points of a sweep share one."""
 
     @property
     def wait(self) -> float:
@@ -52,9 +53,9 @@ def demand(jobs: Sequence[Job], since: float | None = None) -> Demand:
     begin = min(job.started for job in jobs)
     first = math.floor((begin if since is None else max(begin, since)) / HOUR)
     count = max(1, math.ceil(max(job.ended for job in jobs) / HOUR) - first)
-    parts, steps = [0.0] * (count + 1), [0] * (count + 1)
+    parts, steps = [0.0] * (count + 1), [0.0] * (count + 1)
     for job in jobs:
-        start, end = (max(0.0, time / HOUR - first) for time in (job.started, job.ended))
+        start, end = (max(0.0, (time - first * HOUR) / HOUR) for time in (job.started, job.ended))
         if end <= start:
             continue
         low, high = math.floor(start), math.floor(end)
@@ -63,7 +64,7 @@ def demand(jobs: Sequence[Job], since: float | None = None) -> Demand:
         steps[high] -= job.gpus
         parts[low] -= job.gpus * (start - low)
         parts[high] += job.gpus * (end - high)
-    found, running = [], 0
+    found, running = [], 0.0
     for step, part in zip(steps[:count], parts[:count], strict=True):
         running += step
         found.append(max(0.0, running + part))
@@ -75,11 +76,11 @@ def peak(jobs: Sequence[Job]) -> int:
     changes = sorted(
         change for job in jobs if job.seconds > 0 for change in ((job.started, job.gpus), (job.ended, -job.gpus))
     )
-    most = running = 0
+    most = running = 0.0
     for _, change in changes:  # of the same time, ends come first
         running += change
         most = max(most, running)
-    return most
+    return math.ceil(most - 1e-6)
 
 
 def week(found: Demand, share: float = OFTEN) -> list[list[float | None]]:

@@ -33,8 +33,8 @@ def first_come(jobs: Sequence[Job], gpus: int) -> Waits:
     """Each job starts when those submitted before it have started and enough GPUs are free, and takes as long as it
     did. GPUs count as one pool; nodes, priorities and backfill are left out."""
     waits: list[float] = []
-    running: list[tuple[float, int]] = []
-    free, now = gpus, float("-inf")
+    running: list[tuple[float, float]] = []
+    free, now = float(gpus), float("-inf")
     fitting = [job for job in jobs if job.gpus <= gpus]
     for job in sorted(fitting, key=lambda job: job.submitted):
         now = max(now, job.submitted)
