@@ -83,7 +83,7 @@ def _lines(text: str, place: str) -> Iterator[Mapping[str, str]]:
     header = first if "JobID" in first else list(FIELDS)
     missing = [name for name in FIELDS if name not in header]
     if missing or (header is not first and (_JOB.fullmatch(first[0]) is None or len(first) < len(FIELDS))):
-        what = f"has no {', '.join(missing)}" if missing else f"line 1: {one_line(lines[0])[:60]!r} is no job"
+        what = f"has no {', '.join(missing)}" if missing else f"line 1: {lines[0][:60]!r} is no job"
         raise InputError(f"{place}: {what}; valid: the output of {_COMMAND}")
     for line in lines[1:] if header is first else lines:
         yield dict(zip(header, (cell.strip() for cell in line.split("|")), strict=False))

@@ -129,7 +129,7 @@ def _rows(text: str, place: str) -> list[tuple[float, int | None, int]]:
     try:
         header = [cell.strip().lower() for cell in next(reader)]
         if "time" not in header or "available" not in header:
-            raise InputError(f"{place}: line 1: {one_line(','.join(header))[:60]!r} is not valid; valid: {_CSV}")
+            raise InputError(f"{place}: line 1: {','.join(header)[:60]!r} is not valid; valid: {_CSV}")
         at_time, at_count = header.index("time"), header.index("available")
         for row in reader:
             if not any(cell.strip() for cell in row):
@@ -165,7 +165,7 @@ def _time(cell: str, where: str) -> float:
         when = datetime.fromisoformat(cell.replace("Z", "+00:00"))
         return (when if when.tzinfo else when.replace(tzinfo=timezone.utc)).timestamp()
     except (ValueError, OverflowError):
-        shown = one_line(cell)[:60]
+        shown = cell[:60]
         raise InputError(
             f"{where}: time: {shown!r} is not valid; valid: seconds, or such as 2026-11-24T10:05:00"
         ) from None

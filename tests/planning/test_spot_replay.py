@@ -137,10 +137,11 @@ def test_a_simulation_in_steps_of_a_second_agrees(seed: int) -> None:
         assert (found.seconds, found.tally.interruptions, found.tally.lost) == pytest.approx(expected)
 
 
-def test_a_trace_that_begins_again_many_times_is_the_same_trace_written_out() -> None:
+@pytest.mark.parametrize("work", range(40_000, 41_000, 50))
+def test_a_trace_that_begins_again_many_times_is_the_same_trace_written_out(work: int) -> None:
     """Whole rounds are skipped at once; written out a hundred times, none is."""
     spans = [(500.0, 1), (40.0, 0), (300.0, 1), (90.0, 0)]
-    job = Job(work=40_000, blocked=7, restart=20, drain=3)
+    job = Job(work=work, blocked=7, restart=20, drain=3)
     short, long = (uptimes(trace_of(*spans * times), 1) for times in (1, 100))
     for begin in (0.0, 123.0, 510.0, 900.0):
         one, other = Replay(short, job, 50).run(begin), Replay(long, job, 50).run(begin)

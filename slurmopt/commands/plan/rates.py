@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 
-from slurmopt.errors import InputError, one_line
+from slurmopt.errors import InputError
 
 _MOST = 1e6
 _LONGEST = 10
@@ -19,7 +19,7 @@ def currency_of(args: argparse.Namespace, command: str) -> str:
     """The word of --currency; empty where it is not given. Raises InputError."""
     word: str = args.currency
     if word and not (word.isascii() and word.isalpha() and len(word) <= _LONGEST):
-        raise InputError(f"{command}: --currency {one_line(word)[:40]!r} is not valid; valid: a word such as USD")
+        raise InputError(f"{command}: --currency {word[:40]!r} is not valid; valid: a word such as USD")
     return word
 
 
@@ -32,7 +32,7 @@ def price(text: str | None, option: str) -> float | None:
     except ValueError:
         found = math.nan
     if not 0 < found <= _MOST:
-        raise InputError(f"{option} {one_line(text)[:40]!r} is not valid; valid: above 0, up to {_MOST:,.0f}")
+        raise InputError(f"{option} {text[:40]!r} is not valid; valid: above 0, up to {_MOST:,.0f}")
     return found
 
 
