@@ -12,9 +12,9 @@ COMMANDS = {
     ),
     "probe": ("slurmopt.commands.plan.probe", "time the steps on a few numbers of nodes, and predict others"),
     "size": ("slurmopt.commands.plan.size", "what the runs of a name need, beside what they ask for"),
+    "memory": ("slurmopt.commands.plan.memory", "the memory of a model in training, by part and phase"),
     "spot": ("slurmopt.commands.plan.spot", "replay a training on spot instances over a trace of how many there were"),
     "capacity": ("slurmopt.commands.plan.capacity", "how many GPUs to commit to, out of what jobs have used"),
-    "memory": ("slurmopt.commands.plan.memory", "the memory of a model in training, by part and phase"),
 }
 """Each command's module, and a line of help."""
 
