@@ -15,6 +15,8 @@ COMMANDS = {
     "storage": ("slurmopt.commands.plan.storage", "size a file system for checkpoints, and choose a class of S3"),
     "prices": ("slurmopt.commands.plan.price_lists", "make a file of prices of the price lists of clouds"),
     "memory": ("slurmopt.commands.plan.memory", "the memory of a model in training, by part and phase"),
+    "spot": ("slurmopt.commands.plan.spot", "replay a training on spot instances over a trace of how many there were"),
+    "capacity": ("slurmopt.commands.plan.capacity", "how many GPUs to commit to, out of what jobs have used"),
 }
 """Each command's module, and a line of help."""
 
