@@ -192,6 +192,33 @@ def test_ones_own_runs_are_jobs(tmp_path: Path) -> None:
     assert found["waits"][0]["mean"] == pytest.approx((1800 + 2800) / 2)
 
 
+FILE = """currency: EUR
+prices:
+- {gpu: H100, per_hour: 4, date: 2026-01-01, source: list}
+- {gpu: H100, per_hour: 1.5, date: 2026-01-01, source: contract, kind: reserved, terms: 1 year}
+- {gpu: H100, per_hour: 1, date: 2026-01-01, source: contract, kind: savings-plan, terms: 3 years}
+- {gpu: H200, per_hour: 5, date: 2026-01-01, source: list}
+"""
+
+
+def test_prices_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "jobs").write_text(SACCT)
+    (tmp_path / "prices.yaml").write_text(FILE)
+    monkeypatch.setenv("SLURMOPT_PRICES", str(tmp_path / "prices.yaml"))
+    found = plan("--jobs", "jobs", "--gpu", "h100")
+    assert found["bills"] == plan("--jobs", "jobs", "--committed", "1", "--on-demand", "4")["bills"]
+    assert found["currency"] == "EUR"
+    assert "prices: savings-plan of 2026-01-01: contract; on-demand of 2026-01-01: list" in found["notes"]
+    for words, said in (
+        (("h200",), "--gpu h200: the file of prices has none committed that is valid today; valid: rows of the kinds"),
+        (("gtx",), "plan capacity: --gpu: 'gtx' is not known; valid: v100-16gb"),
+        (("h100", "--spot", "1"), "plan capacity: --gpu has the prices of the file; valid: it alone, or prices"),
+    ):
+        done = slurmopt("--jobs", "jobs", "--gpu", *words)
+        assert done.returncode == 2
+        assert said in done.stderr
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -26,8 +26,8 @@ from pathlib import Path
 from slurmopt import command_output
 from slurmopt.commands.plan.capacity_answer import Answer, Prices, as_json, lines
 from slurmopt.commands.plan.own_jobs import own_jobs
-from slurmopt.commands.plan.rates import add_currency, currency_of, price
-from slurmopt.errors import InputError
+from slurmopt.commands.plan.rates import add_currency, currency_of, of_file, price
+from slurmopt.errors import InputError, one_line
 from slurmopt.estimates.job_history import FIELDS, History, read
 from slurmopt.option_parser import OptionParser
 from slurmopt.planning.capacity.demand import Job, demand, peak
@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--jobs", metavar="FILE", help=f"the output of sacct -P -o {','.join(FIELDS)} (default: your own runs)")
     add("--days", type=int, default=31, metavar="N", help="how far back from the newest time (default: 31)")
+    add("--gpu", metavar="NAME", help="take the prices of this GPU from the file of prices, such as h100")
     add("--committed", metavar="PRICE", help="of a GPU-hour that is committed to")
     add("--on-demand", metavar="PRICE", help="of a GPU-hour on demand")
     add("--spot", metavar="PRICE", help="of a GPU-hour on spot")
@@ -76,11 +77,34 @@ def _prices(args: argparse.Namespace) -> Prices | None:
         for name in ("committed", "on_demand", "spot")
     )
     currency = currency_of(args, "plan capacity")
+    if args.gpu is not None:
+        if currency or (committed, on_demand, spot) != (None, None, None):
+            raise InputError("plan capacity: --gpu has the prices of the file; valid: it alone, or prices as options")
+        return _of_file(args.gpu)
     if committed is None and on_demand is None and spot is None:
         return None
     if committed is None or on_demand is None:
         raise InputError("plan capacity: one price alone tells nothing; valid: --committed and --on-demand, or none")
     return Prices(committed=committed, on_demand=on_demand, spot=spot, currency=currency)
+
+
+def _of_file(gpu: str) -> Prices:
+    found, currency = of_file(gpu, "plan capacity")
+    if missing := [word for word in ("committed", "on-demand") if word not in found]:
+        kinds = "rows of the kinds on-demand and reserved or savings-plan, or prices as options"
+        raise InputError(
+            f"plan capacity: --gpu {one_line(gpu)}: the file of prices has none {' and none '.join(missing)} that is "
+            f"valid today; valid: {kinds}"
+        )
+    spot = found["spot"].per_hour if "spot" in found else None
+    said = "; ".join(f"{price.kind} of {price.date}: {price.source}" for price in found.values())
+    return Prices(
+        committed=found["committed"].per_hour,
+        on_demand=found["on-demand"].per_hour,
+        spot=spot,
+        currency=currency,
+        source=said,
+    )
 
 
 def _check(args: argparse.Namespace) -> None:

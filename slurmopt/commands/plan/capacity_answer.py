@@ -35,6 +35,8 @@ class Prices:
     on_demand: float
     spot: float | None
     currency: str
+    source: str | None = None
+    """Where they stand, if they were not given as options."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +94,8 @@ class Answer:
     def all_notes(self) -> list[str]:
         """What was assumed."""
         found = list(self.notes)
+        if self.prices is not None and self.prices.source is not None:
+            found.append(f"prices: {self.prices.source}")
         if self.older:
             found.append(f"{self.older:,} jobs ended before the time that is looked at; --days takes more")
         if len(self.demand.gpus) < _SHORT:

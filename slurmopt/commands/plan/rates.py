@@ -1,11 +1,15 @@
-"""Prices that are given as options: a positive number each, all in one currency, which is only named."""
+"""Prices that are given as options, a positive number each in one currency, or stand in the file of prices."""
 
 from __future__ import annotations
 
 import argparse
 import math
+import time
 
 from slurmopt.errors import InputError
+from slurmopt.ledger.prices import ON_DEMAND, RESERVED, SAVINGS_PLAN, SPOT, Price
+from slurmopt.planning.hardware import gpu_of
+from slurmopt.report.run.price_file import read_prices
 
 _MOST = 1e6
 _LONGEST = 10
@@ -34,6 +38,21 @@ def price(text: str | None, option: str) -> float | None:
     if not 0 < found <= _MOST:
         raise InputError(f"{option} {text[:40]!r} is not valid; valid: above 0, up to {_MOST:,.0f}")
     return found
+
+
+def of_file(name: str, command: str) -> tuple[dict[str, Price], str]:
+    """The lowest prices of a GPU-hour that the file of prices has today: `committed`, `on-demand` and `spot`, of those
+    that it has; and their currency. Raises InputError and ConfigError."""
+    gpu = gpu_of(name, f"{command}: --gpu")
+    prices = read_prices()
+    ways = prices.ways(gpu.device, time.strftime("%Y-%m-%d", time.gmtime()))
+    kinds = {"committed": (RESERVED, SAVINGS_PLAN), "on-demand": (ON_DEMAND,), "spot": (SPOT,)}
+    found = {
+        word: min(fitting, key=lambda price: price.per_hour)
+        for word, known in kinds.items()
+        if (fitting := [price for price in ways if price.kind in known])
+    }
+    return found, prices.currency
 
 
 def amount(value: float, currency: str) -> str:
