@@ -58,7 +58,7 @@ class OnCluster:
             return f"it has {self.preset.nodes} nodes, fewer than plan.nodes"
         some = [one for one in self.found if one.peak is not None]
         near = min(some, key=lambda one: one.peak.low if one.peak else 0.0, default=self.found[0])
-        return f"on {near.nodes} nodes {near.rejected}"
+        return f"on {near.nodes} node{'s' if near.nodes > 1 else ''} {near.rejected}"
 
 
 def fitted(asked: Experiment, preset: Preset, learned: Calibration) -> OnCluster:

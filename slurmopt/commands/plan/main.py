@@ -13,6 +13,7 @@ COMMANDS = {
     "probe": ("slurmopt.commands.plan.probe", "time the steps on a few numbers of nodes, and predict others"),
     "size": ("slurmopt.commands.plan.size", "what the runs of a name need, beside what they ask for"),
     "memory": ("slurmopt.commands.plan.memory", "the memory of a model in training, by part and phase"),
+    "cluster": ("slurmopt.commands.plan.cluster", "compare clusters for an experiment: time, money, network, saves"),
 }
 """Each command's module, and a line of help."""
 

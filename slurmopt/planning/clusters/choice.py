@@ -27,9 +27,7 @@ def chosen(options: Sequence[Option]) -> Option | None:
     if not priced:
         return min(options, key=lambda one: one.seconds, default=None)
     least = min(one.cost or 0.0 for one in priced)
-    return min(
-        (one for one in priced if (one.cost or 0.0) <= (1 + MORE_MONEY) * least), key=lambda one: one.seconds
-    )
+    return min((one for one in priced if (one.cost or 0.0) <= (1 + MORE_MONEY) * least), key=lambda one: one.seconds)
 
 
 def front(options: Sequence[Option]) -> list[Option]:

@@ -107,6 +107,8 @@ class Fields:
 def top(value: Any, file: str) -> Fields:
     """The whole content of a file, which has the key `clusters` alone."""
     fields = Fields(value if isinstance(value, dict) else {}, one_line(file), "")
+    if value is None:
+        raise ConfigError("is empty; valid: a mapping with clusters", fields.file)
     if not isinstance(value, dict):
         raise fields.error("", value, "a mapping with clusters")
     fields.only(("clusters",))
