@@ -14,6 +14,7 @@ from slurmopt.planning.hardware import Cluster, cluster, gpu_of
 from slurmopt.planning.layout import RECOMPUTES, STRATEGIES, Work
 from slurmopt.planning.models.transformer import Transformer
 from slurmopt.planning.shapes import Choices, Shape
+from slurmopt.units import seconds
 
 if TYPE_CHECKING:
     from slurmopt.config.plan import Plan
@@ -37,6 +38,8 @@ class Experiment:
     """The shape that the config has now."""
     keys: dict[str, str]
     tokens: float | None
+    boot: float = 0.0
+    """Seconds for which nodes are billed before and after the job."""
 
     def as_it_is(self, nodes: int) -> Choices:
         """The shape that the config has now, on so many nodes."""
@@ -83,6 +86,7 @@ def experiment(plan: Plan, resources: Resources, stored: Mapping[str, Any]) -> E
         now=_choices(replace(plan, keys={}), nodes),
         keys=dict(plan.keys),
         tokens=plan.tokens,
+        boot=0.0 if plan.boot is None else seconds(plan.boot),
     )
 
 

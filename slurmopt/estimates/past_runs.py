@@ -84,11 +84,20 @@ def scored_as(run: RunFolder, config: Mapping[str, Any]) -> Scored | None:
 def calibration(asked: Experiment, folder: Path) -> Calibration:
     """What the user's earlier runs teach of this experiment: those of the same model on the same GPU, else all of that
     GPU; nothing for fewer than two."""
+    return learned(asked, scored_runs(folder))
+
+
+def scored_runs(folder: Path) -> list[Scored]:
+    """The newest of the user's own runs in `folder` that teach something."""
     try:
         newest = own_runs(folder)
     except InputError:
-        return Calibration()
-    found = [one for run in newest if (one := scored(run)) is not None]
+        return []
+    return [one for run in newest if (one := scored(run)) is not None]
+
+
+def learned(asked: Experiment, found: list[Scored]) -> Calibration:
+    """What these runs teach of an experiment, as `calibration` does."""
     same_gpu = [one for one in found if one.asked.cluster.gpu == asked.cluster.gpu]
     same_model = [one for one in same_gpu if one.asked.model.name == asked.model.name]
     memory = _learned([one.memory_ratio for one in same_model], [one.memory_ratio for one in same_gpu])

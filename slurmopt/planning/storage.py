@@ -11,12 +11,12 @@ _FIRST_SIZES, _STEP = (1.2, 2.4), 2.4
 """TiB: a file system has 1.2, 2.4, or a multiple of 2.4 (FSx for Lustre user guide, storage capacity)."""
 FILE_SYSTEMS = {
     "fsx-persistent-125": 125.0,
-    "fsx-scratch-2": 200.0,
+    "fsx-scratch-2": 100.0,
     "fsx-persistent-250": 250.0,
     "fsx-persistent-500": 500.0,
     "fsx-persistent-1000": 1000.0,
 }
-"""MB/s that come with each TiB (FSx for Lustre user guide, performance)."""
+"""MB/s of writing that come with each TiB (FSx for Lustre user guide, performance; SCRATCH_2 reads twice as fast)."""
 S3_CLASSES = {"s3-standard": 0, "s3-standard-ia": 30, "s3-onezone-ia": 30, "s3-glacier-ir": 90}
 """Days for which an object is billed at least (S3 user guide, storage classes). Intelligent-Tiering is not among them:
 it moves what nobody has read for 30 days, and checkpoints live for days."""

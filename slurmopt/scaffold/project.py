@@ -12,7 +12,11 @@ from slurmopt.scaffold.surroundings import Surroundings
 from slurmopt.scaffold.training_files import WITH_TORCH, WITHOUT_TORCH
 from slurmopt.units import human_seconds
 
-_SHIPPED = ("auto", "local", "hyperpod_p5", "infiniband", "parallelcluster")
+SHIPPED = (
+    "auto", "local", "hyperpod_p5", "infiniband", "parallelcluster", "dgx_h100", "g6e", "p4d", "p4de", "p5en",
+    "p6_b200",
+)  # fmt: skip
+"""The profiles of conf/cluster/ that ship; one's own has another name."""
 _TIME = 600
 """Seconds of the first run."""
 
@@ -53,7 +57,7 @@ def cluster_name(found: Surroundings) -> str:
     if found.cluster is None:
         return "here"
     name = re.sub(r"[^a-z0-9_-]+", "-", found.cluster.cluster.lower()).strip("-_")
-    return name if re.match(r"[a-z]", name) and name not in _SHIPPED else f"cluster-{name}".strip("-")
+    return name if re.match(r"[a-z]", name) and name not in SHIPPED else f"cluster-{name}".strip("-")
 
 
 def experiment_name(script: Script | None) -> str:

@@ -20,7 +20,7 @@ def test_throughput_is_bought_with_capacity() -> None:
     found = {each.name: (each.tib, each.limit) for each in file_systems(20 * TIB, 10e9, {})}
     assert found == {
         "fsx-persistent-125": (81.6, "throughput"),
-        "fsx-scratch-2": (50.4, "throughput"),
+        "fsx-scratch-2": (100.8, "throughput"),
         "fsx-persistent-250": (40.8, "throughput"),
         "fsx-persistent-500": (21.6, "capacity"),
         "fsx-persistent-1000": (21.6, "capacity"),
@@ -88,7 +88,7 @@ def test_the_storage_of_an_experiment(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     monkeypatch.setenv("SLURMOPT_PRICES", str(tmp_path / "prices.yaml"))
     shown = storage(tmp_path, "--within", "20s", "--days", "365").stdout
-    assert "take      fsx-scratch-2 of 26.4 TiB, the cheapest; s3-standard for 365 days" in shown
+    assert "take      fsx-scratch-2 of 50.4 TiB, the cheapest; s3-standard for 365 days" in shown
     assert "EUR A MONTH" in shown
 
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "memory": ("slurmopt.commands.plan.memory", "the memory of a model in training, by part and phase"),
     "spot": ("slurmopt.commands.plan.spot", "replay a training on spot instances over a trace of how many there were"),
     "capacity": ("slurmopt.commands.plan.capacity", "how many GPUs to commit to, out of what jobs have used"),
+    "cluster": ("slurmopt.commands.plan.cluster", "compare clusters for an experiment: time, money, network, saves"),
 }
 """Each command's module, and a line of help."""
 

@@ -60,7 +60,6 @@ from slurmopt.planning.shapes import Shape, best_of_each_size, front, shapes
 from slurmopt.planning.speed.measured_collectives import corrected
 from slurmopt.runs import options, recordings
 from slurmopt.slow_notice import slow_notice
-from slurmopt.units import seconds
 
 
 def main(argv: list[str]) -> int:
@@ -111,8 +110,7 @@ def _answer(args: argparse.Namespace) -> Answer:
         recording = recordings.read(args.collectives, options.default_folder())
         asked = replace(asked, cluster=corrected(asked.cluster, recording, one_line(args.collectives)))
     found = shapes(asked.model, asked.work, asked.cluster, asked.choices, learned)
-    idle = 0 if settings.plan.boot is None else seconds(settings.plan.boot)
-    rows = _rows(args, asked, best_of_each_size(found), planned.backend, failed.rate, idle)
+    rows = _rows(args, asked, best_of_each_size(found), planned.backend, failed.rate)
     answer = Answer(asked=asked, found=found, rows=rows, learned=learned, failed=failed)
     taken = answer.taken
     if taken is None or taken.total is None:
@@ -126,7 +124,6 @@ def _rows(
     best: list[Shape],
     backend: str,
     failures: Failures | None,
-    idle: float,
 ) -> list[Row]:
     overrides = [asked.overrides(shape) for shape in best]
     asks = backend != "local" and not args.no_wait
@@ -136,14 +133,14 @@ def _rows(
     best_ones = front(best)
     rows = []
     for shape, words, wait in zip(best, overrides, starts, strict=True):
-        whole = _total(asked, shape, failures, idle)
+        whole = _total(asked, shape, failures)
         money = None if whole is None else money_of(whole, shape.nodes, shape.layout.ranks, asked.cluster.gpu)
         rows.append(Row(shape=shape, total=whole, money=money, wait=wait, is_front=shape in best_ones, overrides=words))
     return rows
 
 
-def _total(asked: Experiment, shape: Shape, failures: Failures | None, idle: float) -> Total | None:
+def _total(asked: Experiment, shape: Shape, failures: Failures | None) -> Total | None:
     if asked.tokens is None or shape.seconds is None:
         return None
     steps = asked.tokens / asked.work.tokens
-    return total(steps, shape.seconds, shape.layout.ranks, shape.nodes, asked.cluster.gpu, failures, idle)
+    return total(steps, shape.seconds, shape.layout.ranks, shape.nodes, asked.cluster.gpu, failures, asked.boot)
