@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from json_answer import data_of
 from launching.conftest import Project
 from private_cluster import PrivateCluster, unprivileged_user, wait_until
 
@@ -128,3 +129,21 @@ def test_the_ledger_of_a_sweep_is_what_slurm_charged(site: Project, packed: bool
     assert ledger[buckets.COMPUTE] / 1000 >= points * 0.8 * (0.5 if packed else 1)
     assert ledger.share(buckets.UNKNOWN) < 0.2
     assert bool(record.between.allocated) == packed
+
+
+def test_a_capacity_plan_counts_what_slurm_charged(site: Project) -> None:
+    """The output of sacct as docs/cost.md has it: its jobs with GPUs, without the steps in which the ranks ran."""
+    answer = site.submit(
+        "task.command=[sleep,3]", "resources.nodes=2", "resources.gpus_per_node=2", "resources.time=5m"
+    )
+    site.wait_for(answer, "finished", "failed")
+    (known,) = in_the_books(answer["job_ids"], starts=1)
+    fields = "JobID,Submit,Start,End,AllocTRES,State"
+    jobs = site.run(["sacct", "-P", "-j", answer["job_ids"][0], "-o", fields]).stdout
+    assert len(jobs.splitlines()) > 2, "the steps are in it"
+    (site.path / "jobs").write_text(jobs)
+    words = ("--jobs", "jobs", "--committed", "1", "--on-demand", "4")
+    found = data_of(site.slurmopt("plan", "capacity", *words, "--json").stdout)
+    assert (found["history"]["jobs"], found["history"]["gpus_per_node"]) == (1, 2)
+    assert found["history"]["gpu_hours"] == pytest.approx(4 * known.seconds / 3600, rel=1e-3)
+    assert found["history"]["most"] == 4
