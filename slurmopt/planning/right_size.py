@@ -15,6 +15,23 @@ LEAST = 3
 """Fewer runs tell too little."""
 
 
+TIME, MEMORY, GPU_MEMORY = "time", "memory", "memory of GPUs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpus:
+    """What a run did with its GPUs."""
+
+    each: int
+    """On a node."""
+    busy: int
+    """On the node that had most: GPUs that computed at any time, however little."""
+    mean: float
+    """Utilisation over time and GPUs, 0 to 1."""
+    high: float
+    """What the utilisation does not exceed for nine tenths of the time."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Used:
     """What one run took."""
@@ -27,6 +44,12 @@ class Used:
     """Peak of a node, in bytes."""
     cores: float | None = None
     """CPU cores that were busy on a node, the mean."""
+    gpus: Gpus | None = None
+    """None where it was not measured on all GPUs."""
+    longest: float | None = None
+    """Seconds of its longest attempt."""
+    short_of: frozenset[str] = frozenset()
+    """What an attempt ended for want of: some of the words below."""
 
 
 def quantile(values: Sequence[float], share: float = QUANTILE) -> float:
@@ -67,3 +90,12 @@ def cores_needed(runs: Sequence[Used]) -> int | None:
     """CPU cores of a node to ask for: a fifth more than the 90 % quantile of the mean. None as above."""
     cores = [run.cores for run in runs if run.cores is not None]
     return None if len(cores) < LEAST else max(1, math.ceil(_CORES_MARGIN * quantile(cores)))
+
+
+def gpus_needed(runs: Sequence[Used]) -> int | None:
+    """GPUs of a node to ask for: as many as were busy at any time in any run. None as above.
+
+    A mean tells nothing here: GPUs that wait for data, for each other or for a save are needed all the same.
+    """
+    busy = [run.gpus.busy for run in runs if run.gpus is not None]
+    return None if len(busy) < LEAST else max(busy)

@@ -11,7 +11,9 @@ from slurmopt.planning.ranges import Range
 
 FARTHEST = 4.0
 """A prediction for more than so many times the largest probe is marked."""
-_LEAST_ERROR = 0.05
+_SHORTEST, _LONGEST = 1e-9, 1e9
+"""Seconds; what is beyond is a clock that was set, and no time of a step."""
+LEAST_ERROR = 0.05
 """Relative half-width of an interval, at least: probes of the same size differ by as much between nodes and days."""
 
 
@@ -70,7 +72,7 @@ class Fit:
         middle = self._at(nodes)
         least, most = self.probes[0].nodes, self.probes[-1].nodes
         farther = nodes / most if nodes > most else least / nodes if nodes < least else 1.0
-        error = max(_LEAST_ERROR, 2 * self.error) * (1 + math.log2(max(1.0, farther)))
+        error = max(LEAST_ERROR, 2 * self.error) * (1 + math.log2(max(1.0, farther)))
         return Prediction(nodes, Range(middle / (1 + error), middle * (1 + error)), nodes / most)
 
     def _at(self, nodes: int) -> float:
@@ -88,7 +90,7 @@ def fit(probes: Sequence[Probe], weak: bool = False) -> Fit:
         raise InputError(f"probes of {len(merged)} node count; valid: two different ones or more")
     rows = [(1.0, math.log2(one.nodes)) if weak else (1.0 / one.nodes, 1.0) for one in merged]
     times = [one.seconds for one in merged]
-    parallel, serial = _solved(rows, times)
+    parallel, serial = solved(rows, times)
     errors = [abs(parallel * a + serial * b - time) / time for (a, b), time in zip(rows, times, strict=True)]
     return Fit(serial=serial, parallel=parallel, weak=weak, probes=tuple(merged), error=max(errors))
 
@@ -97,13 +99,13 @@ def _merged(probes: Sequence[Probe]) -> list[Probe]:
     """One for each node count: the geometric mean of its times."""
     times: dict[int, list[float]] = {}
     for one in probes:
-        if not (one.seconds > 0 and math.isfinite(one.seconds)) or one.nodes < 1:
-            raise InputError(f"a probe of {one.nodes} nodes took {one.seconds} s; valid: times above 0")
+        if not _SHORTEST < one.seconds < _LONGEST or one.nodes < 1:
+            raise InputError(f"a probe of {one.nodes} nodes took {one.seconds} s; valid: times above 0, up to years")
         times.setdefault(one.nodes, []).append(math.log(one.seconds))
     return [Probe(nodes, math.exp(sum(found) / len(found))) for nodes, found in sorted(times.items())]
 
 
-def _solved(rows: Sequence[tuple[float, float]], times: Sequence[float]) -> tuple[float, float]:
+def solved(rows: Sequence[tuple[float, float]], times: Sequence[float]) -> tuple[float, float]:
     """The two factors, neither below 0, with the least squares of the relative error."""
     scaled = [(a / time, b / time) for (a, b), time in zip(rows, times, strict=True)]
     aa, ab, bb = (sum(x * y for x, y in pairs) for pairs in (

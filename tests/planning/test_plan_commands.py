@@ -143,7 +143,11 @@ def test_the_bill_of_the_shape_to_take(place: Path, monkeypatch: pytest.MonkeyPa
     assert stored["a_month"] == pytest.approx(3 * 12 * 8.030261248 * 0.02)
     assert cost["storage_amount"][1] == pytest.approx(stored["a_month"] * shape["run"][1] / (730 * 3600))
     assert cost["transfers"] == pytest.approx(2**30 / 1e9 * 0.1)
-    shown = slurmopt(place, "plan", "+experiment=mine", "plan.nodes=[8]", *STORED).stdout
+    shown = slurmopt(place, "plan", "+experiment=mine", "plan.nodes=[8]", *STORED, "--html", "bill.html").stdout
+    page = (place / "bill.html").read_text()
+    assert "What it costs" in page
+    assert "pays from 50% of its hours" in page
+    assert "3 checkpoints of 89.7 GiB on bucket: " in page
     assert "capacity-block" in shown
     assert "3 checkpoints of 89.7 GiB on bucket: " in shown
 

@@ -127,7 +127,9 @@ def test_what_real_runs_used(tmp_path: Path) -> None:
     [
         (("nope",), "no runs of the name nope here; slurmopt list shows all"),
         (("../..",), "no runs of the name ../.. here"),
-        ((), "the following arguments are required: NAME"),
+        ((), "plan size: needs NAME or --all, not both; valid: slurmopt plan size NAME"),
+        (("nope", "--all"), "plan size: needs NAME or --all, not both"),
+        (("--all",), "no runs of yours here; slurmopt list --everywhere shows those in your other folders"),
     ],
 )
 def test_a_name_without_runs_is_one_line(tmp_path: Path, words: tuple[str, ...], message: str) -> None:

@@ -64,6 +64,8 @@ def test_neither_part_is_negative_where_more_nodes_are_faster_than_linear() -> N
         ([], "probes of 0 node count"),
         ([Probe(1, 1.0), Probe(2, 0.0)], "a probe of 2 nodes took 0.0 s; valid: times above 0"),
         ([Probe(1, math.nan), Probe(2, 1.0)], "a probe of 1 nodes took nan s"),
+        ([Probe(1, 1e300), Probe(2, 1.0)], "a probe of 1 nodes took 1e\\+300 s; valid: times above 0, up to years"),
+        ([Probe(1, 1.0), Probe(2, 1e-300)], "a probe of 2 nodes took 1e-300 s"),
     ],
 )
 def test_probes_that_tell_nothing_are_refused(probes: list[Probe], message: str) -> None:

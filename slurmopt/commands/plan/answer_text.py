@@ -13,7 +13,7 @@ from slurmopt.planning.shapes import Shape
 from slurmopt.runs.text_table import table, terminal_width
 from slurmopt.units import human_bytes, human_count, human_seconds
 
-_HEADER = ["", "NODES", "LAYOUT", "FITS", "PEAK", "STEP", "TOKENS/S", "MFU", "RUN", "GPU-H", "COST", "WAIT"]
+HEADER = ["NODES", "LAYOUT", "FITS", "PEAK", "STEP", "TOKENS/S", "MFU", "RUN", "GPU-H", "COST", "WAIT"]
 
 
 def lines(answer: Answer, typed: list[str]) -> list[str]:
@@ -25,33 +25,38 @@ def lines(answer: Answer, typed: list[str]) -> list[str]:
         f"{asked.cluster.gpus_per_node} {gpu.name} a node of {human_bytes(gpu.memory)}; {len(answer.found):,} shapes",
     ]
     if answer.rows:
-        found += ["", table(_HEADER, [_cells(row, row is taken) for row in answer.rows], terminal_width())]
+        rows = [["→" if row is taken else "*" if row.is_front else "", *cells(row)] for row in answer.rows]
+        found += ["", table(["", *HEADER], rows, terminal_width())]
     if rejected := _rejected(answer):
         found += ["", *rejected]
     if taken is not None:
-        launch = shlex.join(["slurmopt", "launch", *merged(typed, taken.overrides)])
-        found += ["", f"take      {taken.shape.nodes} nodes: {answer.why}", f"next      {one_line(launch)}"]
+        found += ["", f"take      {taken.shape.nodes} nodes: {answer.why}", f"next      {launch(typed, taken)}"]
     if answer.bill is not None:
         found += answer.bill.lines()
     return found + [f"note      {note}" for note in answer.notes]
 
 
-def _cells(row: Row, is_taken: bool) -> list[str]:
+def launch(typed: list[str], row: Row) -> str:
+    """The command that launches a row."""
+    return one_line(shlex.join(["slurmopt", "launch", *merged(typed, row.overrides)]))
+
+
+def cells(row: Row) -> list[str]:
+    """One for each of `HEADER`."""
     shape = row.shape
     assert shape.step is not None
     assert shape.peak is not None
     assert shape.seconds is not None
     whole, tokens, mfu = row.total, shape.step.tokens / shape.seconds.middle, shape.step.mfu
     return [
-        "→" if is_taken else "*" if row.is_front else "",
         str(shape.nodes),
         layout_text(shape),
         f"{shape.fits:.0%}",
-        _ends(shape.peak, human_bytes),
-        _ends(shape.seconds, _short),
+        ends_text(shape.peak, human_bytes),
+        ends_text(shape.seconds, step_text),
         human_count(tokens),
         f"{mfu.low:.0%}-{mfu.high:.0%}",
-        "" if whole is None else _ends(whole.seconds, human_seconds),
+        "" if whole is None else ends_text(whole.seconds, human_seconds),
         "" if whole is None else human_count(whole.gpu_hours.middle),
         "" if row.money is None else f"{row.money.amount.middle:,.0f} {row.money.currency}",
         "" if row.wait is None else row.wait.short,
@@ -69,11 +74,13 @@ def layout_text(shape: Shape) -> str:
     return " ".join(parts)
 
 
-def _ends(each: Range, text: Callable[[float], str]) -> str:
+def ends_text(each: Range, text: Callable[[float], str]) -> str:
+    """Both ends of an interval."""
     return f"{text(each.low)}-{text(each.high)}"
 
 
-def _short(seconds: float) -> str:
+def step_text(seconds: float) -> str:
+    """The time of a step."""
     return f"{seconds:.3g}s" if seconds < 100 else human_seconds(seconds)
 
 

@@ -90,11 +90,17 @@ class Bill:
             "transfers": self.transfers,
         }
 
-    def lines(self) -> list[str]:
-        """For a terminal: nothing where there is one way of paying and nothing else."""
-        if len(self.ways) < 2 and not self.stored and self.transfers is None:
+    @property
+    def columns(self) -> list[str]:
+        return ["paid", "GPU-h", f"total {self.currency}", ""]
+
+    @property
+    def rows(self) -> list[list[str]]:
+        """One for each way of paying, with a cell for each of `columns`; none where there is one way and nothing
+        else."""
+        if len(self.ways) < 2 and not self.beside_lines:
             return []
-        rows = [
+        return [
             [
                 " ".join(filter(None, (way.price.kind, way.price.terms))),
                 f"{way.price.per_hour:.4g}",
@@ -103,15 +109,22 @@ class Bill:
             ]
             for way in self.ways
         ]
-        found = ["", table(["PAID", "GPU-H", f"TOTAL {self.currency}", ""], rows, terminal_width())] if rows else []
-        for each in self.stored:
-            found.append(
-                f"storage   {each.kept.copies} checkpoints of {human_bytes(each.kept.size)} on {each.rate.name}: "
-                f"{self.months.middle * each.a_month:,.2f} {self.currency} while it runs, {each.a_month:,.2f} a month"
-            )
-        if self.transfers is not None:
-            found.append(f"transfers {self.transfers:,.2f} {self.currency}")
-        return found
+
+    @property
+    def beside_lines(self) -> list[str]:
+        """What comes to each total."""
+        found = [
+            f"storage   {each.kept.copies} checkpoints of {human_bytes(each.kept.size)} on {each.rate.name}: "
+            f"{self.months.middle * each.a_month:,.2f} {self.currency} while it runs, {each.a_month:,.2f} a month"
+            for each in self.stored
+        ]
+        return found if self.transfers is None else [*found, f"transfers {self.transfers:,.2f} {self.currency}"]
+
+    def lines(self) -> list[str]:
+        """For a terminal."""
+        header = [name.upper() for name in self.columns]
+        rows = ["", table(header, self.rows, terminal_width())] if self.rows else []
+        return [*rows, *self.beside_lines]
 
 
 def bill(asked: Experiment, plan: Plan, checkpoint: Checkpoint, shape: Shape, whole: Total) -> Bill:

@@ -8,6 +8,9 @@ Each probe is a run of its own, NAME-probe-N on N nodes, which is cancelled once
     scaling     strong (one global batch) or weak (one batch per GPU)
     probes      a list of nodes, run (its folder), state, seconds (null where it failed), efficiency (to the smallest)
     serial_fraction  of Amdahl's law, for the step on one node; null with fewer than two probes, and in weak scaling
+    laws        what is fitted: Amdahl's law in strong scaling; in weak scaling the growth with the logarithm, by which
+                predictions are made, and Gustafson's law. A list of name, formula, values (of its letters), fraction
+                (the interval of f; null where there is no f) and meaning; empty with fewer than two probes
     predicted   a list of nodes, seconds (an interval), far (more than four times the largest probe)
 """
 
@@ -18,6 +21,7 @@ import contextlib
 import re
 import sys
 import time
+from dataclasses import asdict
 from typing import Any
 
 from slurmopt import command_output
@@ -26,6 +30,7 @@ from slurmopt.estimates.probes import ProbeRun, end, looked_at, name_of, newest
 from slurmopt.launching.override_words import merged
 from slurmopt.option_parser import OptionParser
 from slurmopt.planning.scaling import Fit, Prediction, Probe, fit, strong_efficiency, weak_efficiency
+from slurmopt.planning.scaling_laws import Law, laws
 from slurmopt.run_folder.layout import RunFolder
 from slurmopt.runs import options
 from slurmopt.runs.text_table import table, terminal_width
@@ -166,9 +171,14 @@ def _lines(
         rows.append([str(each.nodes), step, "", far])
     lines = [f"{one_line(name)}: {'weak' if args.weak else 'strong'} scaling"]
     lines.append(table(["NODES", "STEP", "EFFICIENCY", ""], rows, terminal_width()))
-    if found is not None and not args.weak:
-        lines.append(f"Amdahl    {found.serial_fraction:.1%} of the step on one node does not scale")
-    return lines
+    return lines + [line for law in ([] if found is None else laws(found)) for line in _of_law(law)]
+
+
+def _of_law(law: Law) -> list[str]:
+    values = [f"{name} = {value:.3g} s" for name, value in law.values.items() if name in law.formula and name != "f"]
+    if law.fraction is not None:
+        values = [f"f = {law.values['f']:.1%} ({law.fraction.low:.1%} to {law.fraction.high:.1%})"]
+    return [f"{law.name:<9} {law.formula}, {', '.join(values)}", f"          {law.meaning}"]
 
 
 def _why_not(probes: list[ProbeRun]) -> str:
@@ -192,8 +202,13 @@ def _as_json(
             for one in probes
         ],
         "serial_fraction": None if found is None or args.weak else found.serial_fraction,
+        "laws": [] if found is None else [_law_as_json(law) for law in laws(found)],
         "predicted": [
             {"nodes": each.nodes, "seconds": [each.seconds.low, each.seconds.high], "far": each.is_far}
             for each in predicted
         ],
     }  # fmt: skip
+
+
+def _law_as_json(law: Law) -> dict[str, Any]:
+    return {**asdict(law), "fraction": None if law.fraction is None else [law.fraction.low, law.fraction.high]}

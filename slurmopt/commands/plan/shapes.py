@@ -42,6 +42,7 @@ import argparse
 import contextlib
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from slurmopt import command_output
 from slurmopt.commands.plan.answer import Answer, Row
@@ -67,10 +68,15 @@ def main(argv: list[str]) -> int:
     args = parser().parse_intermixed_args(argv)
     if not args.overrides:
         raise InputError("plan: no experiment; valid: slurmopt plan +experiment=NAME")
+    if args.html is not None and args.html.suffix.lower() != ".html":
+        shown = one_line(str(args.html))[:80]
+        raise InputError(f"plan: --html {shown!r} is not valid; valid: a name that ends in .html")
     if args.json:
         command_output.expect_json()
     with contextlib.redirect_stdout(sys.stderr):  # standard output is for the answer
         answer = _answer(args)
+    if args.html is not None:
+        _write_page(answer, args)
     if args.json:
         command_output.print_json(answer.as_json())
     else:
@@ -93,6 +99,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--collectives", metavar="FILE|RUN", help="correct NCCL's model by this recording of slurmopt bench collectives"
     )
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a page with a picture, too: a name in .html")
     parser.add_argument("--config-dir", metavar="DIR", help="the folder of your configs (default: conf)")
     options.add_json(parser)
     return parser
@@ -116,6 +123,14 @@ def _answer(args: argparse.Namespace) -> Answer:
     if taken is None or taken.total is None:
         return answer
     return replace(answer, bill=bill(asked, settings.plan, settings.checkpoint, taken.shape, taken.total))
+
+
+def _write_page(answer: Answer, args: argparse.Namespace) -> None:
+    from slurmopt.commands.plan import answer_page
+    from slurmopt.report.output import page_file
+
+    page_file.save("plan", args.html, answer_page.page_of(answer, args.overrides))
+    print(f"slurmopt: written: {one_line(str(args.html))}", file=sys.stderr)
 
 
 def _rows(

@@ -14,20 +14,25 @@ from slurmopt.run_folder.access.files import replace_text
 
 
 def write(command: str, path: Path, page: str) -> None:
-    """Writes the page so that only its owner can read it, and prints the path; `-` prints the page. InputError where it
-    cannot be written; `command` is what the user typed."""
+    """Writes the page as `save` does, and prints the path; `-` prints the page."""
     if str(path) == "-":
         sys.stdout.write(page)
         return
+    save(command, path, page)
+    print(one_line(str(path)))
+
+
+def save(command: str, path: Path, page: str) -> None:
+    """Writes the page so that only its owner can read it, over an earlier one. InputError where it cannot be written;
+    `command` is what the user typed."""
     if os.path.exists(path) and not os.path.isfile(path):
-        raise InputError(f"{command}: --html {one_line(str(path))} is no regular file; `--html -` prints the page")
+        raise InputError(f"{command}: --html {one_line(str(path))} is no regular file; valid: the name of a file")
     if not path.absolute().parent.is_dir():
         raise InputError(f"{command}: --html {one_line(str(path))}: there is no folder {one_line(str(path.parent))}")
     try:
         replace_text(path.absolute(), page, mode=0o600)
     except OSError as error:  # names the temporary file
         raise InputError(f"{command}: --html {one_line(str(path))} cannot be written: {why_failed(error)}") from error
-    print(one_line(str(path)))
 
 
 def open_in_browser(path: Path) -> None:

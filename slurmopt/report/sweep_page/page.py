@@ -34,7 +34,10 @@ _MOST_FAILURES = 12
 _LONGEST_RANGES = 80
 """Characters of the numbers of the points that failed of the same."""
 _STYLES = ("report.css", "results.css")
-_SCRIPTS = ("echarts.js", "results-data.js", "results-charts.js", "results-table.js", "results-metric.js", "results.js")
+_SCRIPTS = (
+    "echarts.js", "results-data.js", "results-charts.js", "results-table.js", "results-metric.js", "results.js",
+    "copy.js",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -21,26 +21,7 @@ function controls() {
   const column = heads.find((head, at) => at && head.number);
   get("filter-example").textContent = column ? column.name + ">" + written(column.of(0) === null ? 0 : column.of(0), 2) : "point>7";
   get("filters").hidden = get("filter-hint").hidden = count < 2;
-  for (const button of document.querySelectorAll("button.copy")) {
-    button.hidden = false;
-    button.addEventListener("click", () => copy(button));
-  }
   fill();
-}
-
-async function copy(button) {
-  const source = get(button.dataset.copies);
-  try {
-    await navigator.clipboard.writeText(source.textContent);
-  } catch (error) {  // not allowed for files in some browsers: the old way
-    const range = document.createRange();
-    range.selectNodeContents(source);
-    getSelection().removeAllRanges();
-    getSelection().addRange(range);
-    document.execCommand("copy");
-  }
-  button.textContent = "Copied";
-  setTimeout(() => { button.textContent = "Copy"; }, 2000);
 }
 
 function key(parent, mark, words) {
