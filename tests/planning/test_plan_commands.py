@@ -354,4 +354,7 @@ def test_probes_that_cannot_be_made_are_one_line(place: Path, words: tuple[str, 
 def test_a_word_that_is_no_command_lists_them(place: Path) -> None:
     done = slurmopt(place, "plan", "memroy")
     assert done.returncode == 2
-    assert "plan: no command 'memroy' (did you mean 'memory'?); valid: shapes, probe, size, memory" in done.stderr
+    assert (
+        "plan: no command 'memroy' (did you mean 'memory'?); valid: shapes, cluster, storage, probe, size, memory"
+        in done.stderr
+    )

@@ -10,14 +10,14 @@ COMMANDS = {
         "slurmopt.commands.plan.shapes",
         "compare shapes of an experiment: `slurmopt plan +experiment=NAME` is the same",
     ),
+    "cluster": ("slurmopt.commands.plan.cluster", "compare clusters for an experiment: time, money, network, saves"),
+    "storage": ("slurmopt.commands.plan.storage", "size a file system for checkpoints, and choose a class of S3"),
     "probe": ("slurmopt.commands.plan.probe", "time the steps on a few numbers of nodes, and predict others"),
     "size": ("slurmopt.commands.plan.size", "what the runs of a name need, beside what they ask for"),
-    "storage": ("slurmopt.commands.plan.storage", "size a file system for checkpoints, and choose a class of S3"),
-    "prices": ("slurmopt.commands.plan.price_lists", "make a file of prices of the price lists of clouds"),
     "memory": ("slurmopt.commands.plan.memory", "the memory of a model in training, by part and phase"),
+    "prices": ("slurmopt.commands.plan.price_lists", "make a file of prices of the price lists of clouds"),
     "spot": ("slurmopt.commands.plan.spot", "replay a training on spot instances over a trace of how many there were"),
     "capacity": ("slurmopt.commands.plan.capacity", "how many GPUs to commit to, out of what jobs have used"),
-    "cluster": ("slurmopt.commands.plan.cluster", "compare clusters for an experiment: time, money, network, saves"),
 }
 """Each command's module, and a line of help."""
 
