@@ -237,6 +237,18 @@ def test_what_a_plan_cannot_use_is_one_line(place: Path, words: tuple[str, ...],
     assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
+def test_a_sequence_that_the_model_is_not_made_for_is_told(place: Path) -> None:
+    (place / "gpt.json").write_text(
+        json.dumps(
+            {"model_type": "gpt2", "n_embd": 768, "n_layer": 12, "n_head": 12, "n_positions": 1024, "vocab_size": 50257}
+        )
+    )
+    said = "a sequence of 4,096 tokens is longer than the 1,024 that gpt is made for"
+    assert said in plan(place, "plan.model=gpt.json")["notes"]
+    assert said in slurmopt(place, "plan", "memory", "--model", "gpt.json", "--sequence", "4096").stderr
+    assert "longer than" not in slurmopt(place, "plan", "memory", "--model", "gpt.json", "--sequence", "1024").stderr
+
+
 def test_nothing_fits_says_what_comes_nearest(place: Path) -> None:
     done = slurmopt(place, "plan", "+experiment=mine", "plan.model=llama-405b")
     assert done.returncode == 1

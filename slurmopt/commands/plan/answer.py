@@ -88,6 +88,8 @@ class Answer:
     def notes(self) -> list[str]:
         """What was assumed, and what is missing."""
         asked, notes = self.asked, [self._sureness()]
+        if (remark := asked.model.too_long(asked.work.sequence)) is not None:
+            notes.append(remark)
         notes.append(self._of_failures())
         if asked.cluster.slower != SLOWER:
             low, high = asked.cluster.slower.low, asked.cluster.slower.high

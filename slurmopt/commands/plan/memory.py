@@ -90,6 +90,8 @@ def _answer(args: argparse.Namespace) -> Answer:
     domain = min(gpu.domain, args.gpus_per_node)
     if model is not None and (reason := why_not(layout, model, work, domain)) is not None:
         command_output.warn(f"plan memory: {reason}")
+    if model is not None and (remark := model.too_long(work.sequence)) is not None:
+        command_output.warn(f"plan memory: {remark}")
     trace = _trace(args, work, layout, model)
     if model is None:
         assert trace is not None

@@ -128,6 +128,7 @@ class _Reader:
             python_gelu=self._config.get("activation_function", family.activation) == "gelu_new",
             joint_qkv=family.joint_qkv,
             positions=0 if family.positions is None else (self._size(_POSITIONS) + family.positions) * hidden,
+            longest=self._longest(),
             rest=norm,
             **self._experts(layers),
         )
@@ -141,6 +142,10 @@ class _Reader:
             what = "is missing" if key is None else f"{one_line(repr(value))[:40]} is not valid"
             raise ConfigError(f"{what}; valid: a whole number, 1 to {_MOST:,}", f"{self._place}: {key or keys[0]}")
         return value
+
+    def _longest(self) -> int | None:
+        found = (self._config.get(key) for key in _POSITIONS)
+        return next((each for each in found if type(each) is int and each > 0), None)
 
     def _has(self, bias: bool | str) -> bool:
         if isinstance(bias, bool):

@@ -37,6 +37,8 @@ class Transformer:
     """Whether one matrix makes queries, keys and values."""
     positions: int = 0
     """Parameters of a table of positions, in the whole model."""
+    longest: int | None = None
+    """The longest sequence that the model is made for; None where that is not known."""
     rest: int = 0
     """Further parameters of the whole model, such as the last norm."""
     experts: int = 0
@@ -51,6 +53,12 @@ class Transformer:
     """Width of the experts that all tokens pass."""
     dense_layers: int = 0
     """Layers of a model with experts that have the dense MLP."""
+
+    def too_long(self, sequence: int) -> str | None:
+        """What is wrong with a sequence of so many tokens; None if nothing is."""
+        if self.longest is None or sequence <= self.longest:
+            return None
+        return f"a sequence of {sequence:,} tokens is longer than the {self.longest:,} that {self.name} is made for"
 
     @property
     def sparse_layers(self) -> int:
