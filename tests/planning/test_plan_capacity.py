@@ -154,7 +154,7 @@ def test_the_text(tmp_path: Path) -> None:
     done = slurmopt("--jobs", "jobs", "--committed", "1", "--on-demand", "3", "--currency", "USD")
     assert done.returncode == 0, done.stderr
     assert "28 jobs in 14d00h: 4,032 GPU-hours, 12 GPUs in the mean, 24 at most; 8 GPUs a node" in done.stdout
-    assert "commit    to 8 GPUs, 1 nodes: q = 1 - 1/3 = 67% of the hours need at most 8" in done.stdout
+    assert "commit    to 8 GPUs, 1 node: q = 1 - 1/3 = 67% of the hours need at most 8" in done.stdout
     assert "costs 0 more, and 1.00 USD with its part of the fee (100% used); beyond it 3.00 USD" in done.stdout
     monday = next(line for line in done.stdout.splitlines() if line.startswith("Mon"))
     assert monday.split()[1:] == ["1"] * 10 + ["3"] * 6 + ["1"] * 8

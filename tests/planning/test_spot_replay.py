@@ -4,6 +4,7 @@ the formula for an exponential life."""
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 
@@ -207,5 +208,10 @@ def test_the_best_interval_of_the_search_is_no_worse_than_dalys(sigma: float | N
         assert 0.5 * daly.interval <= best.interval <= 2 * daly.interval, "there Daly's is the optimum"
 
 
-def test_starting_points_are_spread_evenly() -> None:
-    assert starting_points(100.0, 4) == [12.5, 37.5, 62.5, 87.5]
+def test_starting_points_are_spread_over_the_trace_and_in_step_with_none_of_its_periods() -> None:
+    points = sorted(starting_points(1000.0, 200))
+    gaps = [after - before for before, after in pairwise([0.0, *points, 1000.0])]
+    assert max(gaps) < 3 * 1000 / 200
+    for period in (10.0, 25.0, 50.0, 500.0):
+        assert sum(point % period < period / 2 for point in points) == pytest.approx(100, abs=12)
+    assert points == sorted(starting_points(1000.0, 200))

@@ -149,7 +149,7 @@ def _advice(answer: Answer, prices: Prices) -> list[str]:
     if level == 0:
         return [f"commit    to nothing: {_why_nothing(answer, prices)}"]
     needed = quantile(answer.demand.gpus, share)
-    whole = "" if answer.per_node is None else f", {level // answer.unit:,} nodes"
+    whole = "" if answer.per_node is None else f", {level // answer.unit:,} node{'s' if level > answer.unit else ''}"
     (_, taken), *_ = [each for each in answer.bills if each[0] == "on demand"]
     found = [
         f"commit    to {level:,} GPUs{whole}: q = 1 - {prices.committed:g}/{prices.on_demand:g} = {share:.0%} of the "

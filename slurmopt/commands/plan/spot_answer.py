@@ -13,6 +13,8 @@ from slurmopt.runs.text_table import table, terminal_width
 from slurmopt.units import human_seconds
 
 _ROLES = {"best": "the best on this trace", "daly": "Daly's, for the mean uptime", "asked": "--every"}
+_ENDLESS = 1e12
+"""Seconds; a formula that says more says that it never finishes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,8 +113,9 @@ def _trace_line(answer: Answer) -> str:
         return f"{length} of trace: never {gang}"
     if up.always:
         return f"{length} of trace: always {gang}"
+    times = "once" if len(up.each) == 1 else f"{len(up.each):,} times"
     return (
-        f"{length} of trace: {gang} for {up.available:.0%} of it, {len(up.each)} times; an uptime is "
+        f"{length} of trace: {gang} for {up.available:.0%} of it, {times}; an uptime is "
         f"{human_seconds(up.mean)} in the mean and {human_seconds(up.median)} in the median, "
         f"{human_seconds(up.mean_wait)} until the next"
     )
@@ -143,8 +146,9 @@ def _comparisons(answer: Answer, taken: Outlook) -> list[str]:
         found.append("formula   nothing interrupts in this trace, so that it tells of no M")
     else:
         expected = exponential_seconds(up, answer.job, taken.interval)
+        shown = human_seconds(expected) if expected < _ENDLESS else "for ever"
         found.append(
-            f"formula   {human_seconds(expected)} in the mean for an exponential life with M = {human_seconds(up.mean)}"
+            f"formula   {shown} in the mean for an exponential life with M = {human_seconds(up.mean)}"
             f"; replayed {human_seconds(taken.mean)}"
         )
     hours = answer.undisturbed * up.nodes / 3600

@@ -64,7 +64,12 @@ class Tally:
     """Instance-seconds that were taken back within the first hour, and cost nothing."""
 
     def plus(self, other: Tally, times: int = 1) -> Tally:
-        return Tally(*(mine + times * its for mine, its in zip(astuple(self), astuple(other), strict=True)))
+        return Tally(
+            self.interruptions + times * other.interruptions,
+            self.lost + times * other.lost,
+            self.billed + times * other.billed,
+            self.free + times * other.free,
+        )
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,7 @@ class Replay:
             seconds = one.start + one.seconds + rounds * uptimes.length - start
             needed = self._needed(left)
             if needed <= seconds + _CLOSE:
-                return Finish(start + needed - begin, tally.plus(Tally(billed=needed * uptimes.nodes)))
+                return Finish((start - begin) + needed, tally.plus(Tally(billed=needed * uptimes.nodes)))
             kept, part = self._interrupted(left, seconds, one.left)
             left, tally, index = left - kept, tally.plus(part), index + 1
 

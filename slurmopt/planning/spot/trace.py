@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
 
 @dataclass(frozen=True)
 class Trace:
@@ -106,5 +108,6 @@ def _round(found: list[Uptime], start: float, trace: Trace, nodes: int) -> list[
 
 
 def starting_points(length: float, count: int) -> Sequence[float]:
-    """Times spread evenly over a round: the middles of so many equal parts."""
-    return [(each + 0.5) * length / count for each in range(count)]
+    """Times spread over a round, always the same: multiples of the golden ratio, whose distances are nearly equal and
+    in step with no period of the trace."""
+    return [(each + 0.5) * _GOLDEN % 1.0 * length for each in range(count)]
