@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmopt.commands.plan.cluster_launch import differences
+from slurmopt.commands.plan.cluster.launch import differences
 from slurmopt.config.composition.shipped import shipped
 from slurmopt.config.network import Network
 from slurmopt.config.plan import Plan

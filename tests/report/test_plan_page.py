@@ -11,7 +11,7 @@ from json_answer import data_of
 from report.browser import CONTRAST, Browser
 
 from slurmopt.cli import main
-from slurmopt.commands.plan.front_picture import Front, Point, picture
+from slurmopt.commands.plan.shapes.front_picture import Front, Point, picture
 from slurmopt.planning.ranges import Range
 
 EVIL = "<img src=x onerror=alert(1)>"

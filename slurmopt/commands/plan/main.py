@@ -7,17 +7,23 @@ from slurmopt.commands.group import Group
 
 COMMANDS = {
     "shapes": (
-        "slurmopt.commands.plan.shapes",
+        "slurmopt.commands.plan.shapes.main",
         "compare shapes of an experiment: `slurmopt plan +experiment=NAME` is the same",
     ),
-    "cluster": ("slurmopt.commands.plan.cluster", "compare clusters for an experiment: time, money, network, saves"),
+    "cluster": (
+        "slurmopt.commands.plan.cluster.main",
+        "compare clusters for an experiment: time, money, network",
+    ),
     "storage": ("slurmopt.commands.plan.storage", "size a file system for checkpoints, and choose a class of S3"),
     "probe": ("slurmopt.commands.plan.probe", "time the steps on a few numbers of nodes, and predict others"),
-    "size": ("slurmopt.commands.plan.size", "what the runs of a name need, beside what they ask for"),
+    "size": ("slurmopt.commands.plan.size.main", "what the runs of a name need, beside what they ask for"),
     "memory": ("slurmopt.commands.plan.memory", "the memory of a model in training, by part and phase"),
     "prices": ("slurmopt.commands.plan.price_lists", "make a file of prices of the price lists of clouds"),
-    "spot": ("slurmopt.commands.plan.spot", "replay a training on spot instances over a trace of how many there were"),
-    "capacity": ("slurmopt.commands.plan.capacity", "how many GPUs to commit to, out of what jobs have used"),
+    "spot": (
+        "slurmopt.commands.plan.spot.main",
+        "replay a training over a trace of how many spot instances there were",
+    ),
+    "capacity": ("slurmopt.commands.plan.capacity.main", "how many GPUs to commit to, out of what jobs have used"),
 }
 """Each command's module, and a line of help."""
 

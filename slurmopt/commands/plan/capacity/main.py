@@ -24,8 +24,8 @@ import math
 from pathlib import Path
 
 from slurmopt import command_output
-from slurmopt.commands.plan.capacity_answer import Answer, Prices, as_json, lines
-from slurmopt.commands.plan.own_jobs import own_jobs
+from slurmopt.commands.plan.capacity.answer import Answer, Prices, as_json, lines
+from slurmopt.commands.plan.capacity.own_jobs import own_jobs
 from slurmopt.commands.plan.rates import add_currency, currency_of, of_file, price
 from slurmopt.errors import InputError, one_line
 from slurmopt.estimates.job_history import FIELDS, History, read

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from slurmopt import command_output
 from slurmopt.commands.plan.rates import add_currency, currency_of, price
-from slurmopt.commands.plan.spot_answer import Answer, Row, as_json, lines
+from slurmopt.commands.plan.spot.answer import Answer, Row, as_json, lines
 from slurmopt.errors import InputError
 from slurmopt.estimates.spot_trace import read
 from slurmopt.option_parser import OptionParser

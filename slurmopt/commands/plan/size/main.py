@@ -20,8 +20,8 @@ from __future__ import annotations
 import argparse
 
 from slurmopt import command_output
-from slurmopt.commands.plan.size_needs import GPUS_KEY, MEMORY_KEY, TIME_KEY, UNITS, Sizing, waste_order
-from slurmopt.commands.plan.size_runs import of_name, of_user
+from slurmopt.commands.plan.size.needs import GPUS_KEY, MEMORY_KEY, TIME_KEY, UNITS, Sizing, waste_order
+from slurmopt.commands.plan.size.runs import of_name, of_user
 from slurmopt.errors import InputError, RunError, one_line
 from slurmopt.planning.right_size_check import Check
 from slurmopt.runs import options

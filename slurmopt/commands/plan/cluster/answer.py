@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from slurmopt.commands.plan.cluster_launch import Launch
+from slurmopt.commands.plan.cluster.launch import Launch
 from slurmopt.commands.plan.money import Money, money_of
 from slurmopt.estimates.experiment import Experiment
 from slurmopt.estimates.failures import LEAST, History
@@ -128,7 +128,7 @@ class Answer:
         return f"times are without restarts: your runs tell of {self.failed.failures} failures, and {LEAST} make a rate"
 
     def as_json(self) -> dict[str, Any]:
-        """The keys are those of `slurmopt.commands.plan.cluster`."""
+        """The keys are those of `slurmopt.commands.plan.cluster.main`."""
         asked, taken, front = self.asked, self.taken, self.front
         names = ("sequence", "global_batch", "precision", "optimizer")
         return {

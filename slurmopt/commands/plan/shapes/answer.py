@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from slurmopt.commands.plan.bill import Bill
 from slurmopt.commands.plan.money import Money
-from slurmopt.commands.plan.waits import Wait
+from slurmopt.commands.plan.shapes.bill import Bill
+from slurmopt.commands.plan.shapes.waits import Wait
 from slurmopt.estimates.experiment import Experiment
 from slurmopt.estimates.failures import LEAST, History
 from slurmopt.planning.cost import Total
@@ -129,7 +129,7 @@ class Answer:
         return f"{' and '.join(measured)} are corrected by what {learned.runs} earlier runs measured (tier 3)"
 
     def as_json(self) -> dict[str, Any]:
-        """The keys are those of `slurmopt.commands.plan.shapes`."""
+        """The keys are those of `slurmopt.commands.plan.shapes.main`."""
         asked, gpu, learned, taken = self.asked, self.asked.cluster.gpu, self.learned, self.taken
         work = {name: getattr(asked.work, name) for name in ("sequence", "global_batch", "precision", "optimizer")}
         return {

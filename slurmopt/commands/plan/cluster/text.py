@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from slurmopt.commands.plan.answer_text import layout_text
-from slurmopt.commands.plan.cluster_answer import Answer, Row
+from slurmopt.commands.plan.cluster.answer import Answer, Row
+from slurmopt.commands.plan.shapes.text import layout_text
 from slurmopt.errors import one_line
 from slurmopt.planning.clusters.bandwidth import bisection, network_of_gpu
 from slurmopt.planning.ranges import Range

@@ -45,11 +45,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from slurmopt import command_output
-from slurmopt.commands.plan.answer import Answer, Row
-from slurmopt.commands.plan.answer_text import lines
-from slurmopt.commands.plan.bill import bill
 from slurmopt.commands.plan.money import money_of
-from slurmopt.commands.plan.waits import waits
+from slurmopt.commands.plan.shapes.answer import Answer, Row
+from slurmopt.commands.plan.shapes.bill import bill
+from slurmopt.commands.plan.shapes.text import lines
+from slurmopt.commands.plan.shapes.waits import waits
 from slurmopt.errors import InputError, one_line
 from slurmopt.estimates.experiment import Experiment, experiment
 from slurmopt.estimates.failures import history
@@ -126,10 +126,10 @@ def _answer(args: argparse.Namespace) -> Answer:
 
 
 def _write_page(answer: Answer, args: argparse.Namespace) -> None:
-    from slurmopt.commands.plan import answer_page
+    from slurmopt.commands.plan.shapes import page
     from slurmopt.report.output import page_file
 
-    page_file.save("plan", args.html, answer_page.page_of(answer, args.overrides))
+    page_file.save("plan", args.html, page.page_of(answer, args.overrides))
     print(f"slurmopt: written: {one_line(str(args.html))}", file=sys.stderr)
 
 

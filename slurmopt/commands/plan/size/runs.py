@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from slurmopt.commands.plan.size_needs import Sizing
+from slurmopt.commands.plan.size.needs import Sizing
 from slurmopt.errors import RunError, one_line
 from slurmopt.grid.point_ranges import Ranges
 from slurmopt.report.run.used import used_by

@@ -117,7 +117,7 @@ class Sizing:
         return {key: one for key, one in found.items() if one is not None}
 
     def as_json(self) -> dict[str, Any]:
-        """The keys are those of `slurmopt.commands.plan.size`."""
+        """The keys are those of `slurmopt.commands.plan.size.main`."""
         return {
             "name": self.name,
             "runs": len(self.used),

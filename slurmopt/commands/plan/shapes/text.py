@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 
-from slurmopt.commands.plan.answer import Answer, Row
+from slurmopt.commands.plan.shapes.answer import Answer, Row
 from slurmopt.errors import one_line
 from slurmopt.launching.override_words import merged
 from slurmopt.planning.ranges import Range

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 
-from slurmopt.commands.plan.answer import Answer, Row
-from slurmopt.commands.plan.answer_text import HEADER, cells, ends_text, launch, layout_text, step_text
-from slurmopt.commands.plan.front_picture import Front, Point, picture
+from slurmopt.commands.plan.shapes.answer import Answer, Row
+from slurmopt.commands.plan.shapes.front_picture import Front, Point, picture
+from slurmopt.commands.plan.shapes.text import HEADER, cells, ends_text, launch, layout_text, step_text
 from slurmopt.planning.ranges import Range
 from slurmopt.report.output.page import render
 from slurmopt.units import human_bytes, human_count, human_seconds

@@ -59,7 +59,7 @@ class Bill:
         return self.storage + (self.transfers or 0.0)
 
     def as_json(self) -> dict[str, Any]:
-        """The keys are those of `cost` in `slurmopt.commands.plan.shapes`."""
+        """The keys are those of `cost` in `slurmopt.commands.plan.shapes.main`."""
         return {
             "currency": self.currency,
             "ways": [

@@ -44,9 +44,9 @@ import contextlib
 import sys
 
 from slurmopt import command_output
-from slurmopt.commands.plan.cluster_answer import Answer, row
-from slurmopt.commands.plan.cluster_launch import launch_on
-from slurmopt.commands.plan.cluster_text import lines
+from slurmopt.commands.plan.cluster.answer import Answer, row
+from slurmopt.commands.plan.cluster.launch import launch_on
+from slurmopt.commands.plan.cluster.text import lines
 from slurmopt.errors import InputError
 from slurmopt.estimates.cluster_file import selected
 from slurmopt.estimates.failures import history

@@ -1,0 +1,1 @@
+"""`slurmopt plan capacity`: how many GPUs to commit to."""

@@ -1,0 +1,1 @@
+"""`slurmopt plan cluster`: a training on several clusters."""

@@ -1,0 +1,1 @@
+"""`slurmopt plan +experiment=NAME`: shapes of a training."""

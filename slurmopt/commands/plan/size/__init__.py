@@ -1,0 +1,1 @@
+"""`slurmopt plan size`: what runs need, beside what they ask for."""

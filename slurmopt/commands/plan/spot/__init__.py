@@ -1,0 +1,1 @@
+"""`slurmopt plan spot`: a training over a trace of spot instances."""
