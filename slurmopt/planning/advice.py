@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from slurmopt.planning.layout import CHUNKED, EAGER, FLASH, FULL, PLAIN, Layout, Work
-from slurmopt.planning.memory.peak import RUNTIME, memory
+from slurmopt.planning.memory.peak import RUNTIME, Memory, memory
 from slurmopt.planning.models.transformer import Transformer
 from slurmopt.planning.ranges import Range
 from slurmopt.planning.states import ADAMW, ADAMW_8BIT, AUTOCAST, FP32, POLICY
 
+_GIB = 2**30
 _Candidate = tuple[str, str, Work, Layout]
 """What changes, what that costs, and the training then."""
 
@@ -30,19 +31,21 @@ class Change:
 
 def changes(model: Transformer, work: Work, layout: Layout, domain: int, runtime: Range = RUNTIME) -> list[Change]:
     """Those that save something, the cheapest first."""
-    now = memory(model, work, layout, runtime).peak
+    now = memory(model, work, layout, runtime)
     found = []
-    for what, cost, other_work, other_layout in _candidates(work, layout, model, domain):
+    for what, cost, other_work, other_layout in _candidates(work, layout, model, domain, now):
         peak = memory(model, other_work, other_layout, runtime).peak
-        if (saves := now.middle - peak.middle) > 0.01 * now.middle:
+        if (saves := now.peak.middle - peak.middle) > 0.01 * now.peak.middle:
             found.append(Change(what, cost, peak, saves))
     return found
 
 
-def _candidates(work: Work, layout: Layout, model: Transformer, domain: int) -> Iterator[_Candidate]:
+def _candidates(work: Work, layout: Layout, model: Transformer, domain: int, now: Memory) -> Iterator[_Candidate]:
     yield from _on_one_rank(work, layout)
     yield from _of_numbers(work, layout)
-    yield from _over_ranks(work, layout, model, domain)
+    yield from _over_more_ranks(work, layout)
+    yield from _on_the_host(work, layout, now)
+    yield from _in_parts(work, layout, model, domain)
 
 
 def _on_one_rank(work: Work, layout: Layout) -> Iterator[_Candidate]:
@@ -67,12 +70,27 @@ def _of_numbers(work: Work, layout: Layout) -> Iterator[_Candidate]:
         yield "AdamW with 8-bit states", "accuracy, to be checked", replace(work, optimizer=ADAMW_8BIT), layout
 
 
-def _over_ranks(work: Work, layout: Layout, model: Transformer, domain: int) -> Iterator[_Candidate]:
+def _over_more_ranks(work: Work, layout: Layout) -> Iterator[_Candidate]:
     if layout.stage < 3 and layout.data > 1:
         to = replace(work, precision=POLICY if work.precision == AUTOCAST else work.precision)
         yield "FSDP2 over all ranks", "half as much communication again", to, replace(layout, stage=3)
     if layout.stage:
         yield "twice as many GPUs", "GPU-hours, where communication shows", work, replace(layout, data=2 * layout.data)
+
+
+def _on_the_host(work: Work, layout: Layout, now: Memory) -> Iterator[_Candidate]:
+    """Offload: over PCIe, into memory of the host, of which each rank needs what its GPU is rid of."""
+    states, kept = (f"{size / _GIB:,.3g} GiB of the host for each rank" for size in (
+        now.parts["optimizer"].low, now.parts["activations"].high))  # fmt: skip
+    if not layout.optimizer_on_host:
+        cost = f"an update on the CPU, gradients and weights over PCIe each step; {states}"
+        yield "the optimizer's states on the host", cost, work, replace(layout, optimizer_on_host=True)
+    if not layout.activations_on_host:
+        cost = f"activations over PCIe twice each micro-batch; {kept}"
+        yield "activations on the host", cost, work, replace(layout, activations_on_host=True)
+
+
+def _in_parts(work: Work, layout: Layout, model: Transformer, domain: int) -> Iterator[_Candidate]:
     tensor, pipeline = 2 * layout.tensor, 2 * layout.pipeline
     if layout.data % 2:
         return

@@ -63,6 +63,10 @@ class Layout:
     """Virtual stages of each rank of a pipeline."""
     fused: bool | None = None
     """Whether norms, SwiGLU and the optimizer are fused kernels; None where that is not known."""
+    optimizer_on_host: bool = False
+    """Whether the optimizer's states are in the host's memory, and the update is made there. Gradients stay."""
+    activations_on_host: bool = False
+    """Whether activations wait for backward in the host's memory (torch.autograd.graph.save_on_cpu)."""
 
     @property
     def ranks(self) -> int:

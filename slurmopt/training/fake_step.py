@@ -10,10 +10,10 @@
     layers      of the whole model; null where it was built once
     depths      for each depth that was built: layers, parameters, and bytes of weights, gradients, optimizer,
                 activations (at the end of forward), loss (what the loss's backward has in addition), norms (of
-                activations: what norms keep on a CPU alone)
+                activations: what norms keep on a CPU alone), modules: `slurmopt.training.modules_of_step`
     error       why it could not be traced, in one line; then there is nothing else
 
-torch.distributed._tools is private: `tracker` is the one place that imports it.
+torch.distributed._tools is private: `tracker` is the one place that imports it, `modules_of_step` reads what it keeps.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ import torch
 from torch import nn
 
 from slurmopt.errors import InputError, one_line
+from slurmopt.training.modules_of_step import Module, modules
 
 _ATTENTION = "slurmopt_causal"
 _DEPTHS = (2, 3)
@@ -56,6 +57,7 @@ class Depth:
     activations: float
     loss: float
     norms: float
+    modules: list[Module]
 
 
 def tracker() -> Any:
@@ -108,6 +110,7 @@ def _steps(model: nn.Module, optimizer: torch.optim.Optimizer, ids: Any, precisi
         loss.backward()
         del loss
         backward = _by_kind(memory, "current")
+    norms = _of_norms(ids)
     return Depth(
         layers=layers,
         parameters=sum(each.numel() for each in model.parameters()),
@@ -116,7 +119,8 @@ def _steps(model: nn.Module, optimizer: torch.optim.Optimizer, ids: Any, precisi
         optimizer=forward["OPT"],
         activations=forward["ACT"],
         loss=max(0.0, peaks[0] - forward["Total"]),
-        norms=_of_norms(model, ids),
+        norms=norms(model),
+        modules=modules(model, memory, forward["ACT"], norms),
     )
 
 
@@ -150,11 +154,15 @@ def _by_kind(memory: Any, which: str) -> dict[str, float]:
     return found
 
 
-def _of_norms(model: nn.Module, ids: torch.Tensor) -> float:
+def _of_norms(ids: torch.Tensor) -> Callable[[nn.Module], float]:
     """Bytes that nn.RMSNorm keeps on a CPU, where it is several operations, and not on a GPU, where it is one kernel:
-    eight of each element instead of two."""
-    sizes = [each.normalized_shape[-1] for each in model.modules() if isinstance(each, nn.RMSNorm)]
-    return 6.0 * ids.numel() * sum(sizes)
+    eight of each element instead of two. Of a module with those below it."""
+
+    def norms(module: nn.Module) -> float:
+        sizes = [each.normalized_shape[-1] for each in module.modules() if isinstance(each, nn.RMSNorm)]
+        return 6.0 * ids.numel() * sum(sizes)
+
+    return norms
 
 
 @contextlib.contextmanager

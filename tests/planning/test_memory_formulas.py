@@ -16,6 +16,7 @@ from slurmopt.planning.memory.peak import BACKWARD, LOSS, UPDATE, memory
 from slurmopt.planning.models.config_file import transformer
 from slurmopt.planning.models.public import public_model
 from slurmopt.planning.models.transformer import Transformer
+from slurmopt.planning.ranges import Range
 from slurmopt.planning.states import AUTOCAST, BF16, FP32, MIXED, POLICY, states
 
 GB = 1e9
@@ -201,3 +202,37 @@ def test_what_to_change_comes_with_what_it_saves() -> None:
         assert change.saves == pytest.approx(now - change.peak.middle)
         assert change.saves > 0
     assert {"FSDP2 over all ranks", "tensor parallelism over 2", "a pipeline of 2 stages"} <= {c.what for c in found}
+
+
+def test_offload_comes_after_sharding_and_before_parts() -> None:
+    work, layout = replace(WORK, global_batch=32), Layout(data=8, micro_batch=4)
+    found = [change.what for change in changes(llama_8b(), work, layout, domain=8)]
+    offload = ["the optimizer's states on the host", "activations on the host"]
+    at = found.index(offload[0])
+    assert found[at : at + 2] == offload
+    assert found.index("FSDP2 over all ranks") < at
+    assert at + 1 < found.index("tensor parallelism over 2") < found.index("a pipeline of 2 stages")
+
+
+def test_the_optimizers_states_leave_for_the_host() -> None:
+    """Of the 16 bytes a parameter of mixed precision (1910.02054, section 3.1) the 12 of the optimizer leave."""
+    model, work = llama_8b(), replace(WORK, precision=MIXED, global_batch=8)
+    layout = Layout(data=8, stage=2)
+    here = memory(model, work, layout)
+    (there,) = (one for one in changes(model, work, layout, domain=8) if one.what.startswith("the optimizer's states"))
+    states = 12 * 8_030_261_248 / 8
+    moved = memory(model, work, replace(layout, optimizer_on_host=True))
+    assert here.phases["loss"].low - moved.phases["loss"].low == pytest.approx(states)
+    assert moved.parts["optimizer"] == Range(0, 0)
+    assert there.cost.endswith(f"; {states / 2**30:.3g} GiB of the host for each rank")
+
+
+def test_one_or_two_layers_of_activations_stay() -> None:
+    model, layout = llama_8b(), Layout(data=8, stage=3, activations_on_host=True)
+    work = replace(WORK, global_batch=8)
+    layer, found = activations.of_layer(model, work, layout), memory(model, work, layout)
+    assert found.parts["activations"].low == pytest.approx(layer.low)
+    assert found.parts["activations"].high == pytest.approx(2 * 1.05 * layer.high)
+    here = memory(model, work, replace(layout, activations_on_host=False))
+    assert here.phases["loss"].low - found.phases["loss"].low == pytest.approx(31 * layer.low)
+    assert here.phases["optimizer"] == found.phases["optimizer"]

@@ -15,6 +15,7 @@ from json_answer import data_of
 torch = pytest.importorskip("torch", reason="NOT TESTED: torch is not installed")
 transformers = pytest.importorskip("transformers", reason="NOT TESTED: transformers is not installed")
 
+from slurmopt.planning.memory.traced import trace_of  # noqa: E402
 from slurmopt.training import fake_step  # noqa: E402 - it needs torch
 
 SEQUENCE, BATCH = 128, 2
@@ -88,6 +89,12 @@ def pair(layers=12):
     return Pair(layers)
 
 
+def tied(layers=12):
+    model = Model(layers)
+    model.head.weight = model.embed.weight
+    return model
+
+
 class Decides(Model):
     def forward(self, ids):
         logits = super().forward(ids)
@@ -155,12 +162,21 @@ def test_a_trace_is_what_a_real_step_holds(kind: str, precision: str) -> None:
     for part, most in (("weights", 0.03), ("gradients", 0.03), ("optimizer", 0.03), ("activations", 0.10)):
         each = deep[part] - shallow[part]
         assert shallow[part] + 2 * each == pytest.approx(measured[part], rel=most), part
+    for depth in (shallow, deep):
+        for part in ("parameters", "weights", "gradients", "activations"):
+            assert sum(module[part] for module in depth["modules"]) == pytest.approx(depth[part]), part
+    told = trace_of(4, answer["depths"])
+    (layer,) = (one for one in told.modules if one.count == 4)
+    assert layer.name.endswith(".*")
+    assert layer.parameters == told.layer_parameters
+    whole = sum(one.count * one.activations.high for one in told.modules)
+    assert whole == pytest.approx(shallow["activations"] + 2 * (deep["activations"] - shallow["activations"]))
 
 
 def test_torch_has_the_tracker_that_is_used() -> None:
     """Private API: another version of torch may lack it."""
     found = fake_step.tracker()
-    assert all(hasattr(found, name) for name in ("track_external", "get_tracker_snapshot"))
+    assert all(hasattr(found, name) for name in ("track_external", "get_tracker_snapshot", "memory_tracking"))
 
 
 @pytest.fixture
@@ -191,11 +207,44 @@ def test_ones_own_model_is_traced_by_its_function(place: Path) -> None:
     assert low < high, "nn.RMSNorm keeps less on a GPU"
 
 
+def test_a_trace_is_split_by_module(place: Path) -> None:
+    """128 tokens of width 128, 1,000 words, fp32: 64 KiB of an embedding, 512,000 bytes of logits. A block keeps its
+    input's norm, the input and the output of GELU (512 wide), and leaves the sum."""
+    words = ("--gpus", "1", "--strategy", "ddp", "--precision", "fp32")
+    by_layers, whole = (
+        data_of(memory(place, "--build", f"mine:{name}", *words, "--json").stdout)["modules"]
+        for name in ("build", "whole")
+    )
+    assert by_layers == whole, "whether the layers were told apart by two depths or by their list"
+    embed, block, head, rest = by_layers
+    assert (embed["name"], embed["count"], embed["parameters"]) == ("embed", 1, 128_000)
+    assert (embed["weights"], embed["gradients"], embed["activations"]) == (512_000, 512_000, [65_536, 65_536])
+    assert (block["name"], block["count"]) == ("blocks.*", 12)
+    assert block["parameters"] == 128 + 2 * 128 * 512 + 512 + 128
+    low, high = block["activations"]
+    assert high - low == 6 * 128 * 128, "nn.RMSNorm on a CPU"
+    assert low == pytest.approx((2 * 512 + 2 * 128) * 128 * 4, rel=0.1)
+    assert head["activations"] == [512_000, 512_000]
+    assert rest["name"] == "the rest"
+    assert abs(rest["weights"]) + abs(rest["gradients"]) == 0
+    shown = memory(place, "--build", "mine:build", *words).stdout
+    assert "blocks.*                  12     131,840" in shown
+
+
+def test_a_shared_weight_counts_once(place: Path) -> None:
+    words = ("--gpus", "1", "--strategy", "ddp", "--precision", "fp32", "--json")
+    by_name = {each["name"]: each for each in data_of(memory(place, "--build", "mine:tied", *words).stdout)["modules"]}
+    assert by_name["embed"]["weights"] == 512_000
+    assert by_name["head"]["weights"] == 4000, "its bias"
+
+
 def test_a_public_model_is_traced_by_transformers(place: Path) -> None:
     words = ("--model", "qwen2.5-0.5b", "--gpus", "1", "--strategy", "ddp", "--precision", "bf16", "--json")
     traced, formulas = (data_of(memory(place, *words, *more).stdout) for more in (("--trace",), ()))
     assert (traced["tier"], formulas["tier"]) == (2, 1)
     assert traced["parts"]["weights"] == formulas["parts"]["weights"]
+    assert formulas["modules"] == []
+    assert sum(each["count"] * each["weights"] for each in traced["modules"]) == traced["parts"]["weights"][0]
     assert traced["peak"][0] < 1.1 * formulas["peak"][1]
 
 

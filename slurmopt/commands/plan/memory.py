@@ -6,6 +6,9 @@
     layout      strategy, data, tensor, pipeline, stage, micro_batch, recompute
     work        sequence, global_batch, precision, optimizer, attention, loss
     tier        1: by formulas; 2: activations are those of the model, traced without weights
+    modules     of a traced model, in its order: a list of name (`*`: each layer), count (how many of them), parameters,
+                weights, gradients, activations (an interval; what the module leaves for backward, below 0 for what is
+                freed between modules), of one of them, of one micro-batch, not sharded and without recomputation
     parts       part → interval, each at its own maximum
     phases      phase → interval, all that stands then
     peak        the interval of the largest phase
@@ -20,7 +23,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from slurmopt import command_output
@@ -34,7 +37,7 @@ from slurmopt.planning.advice import Change, changes
 from slurmopt.planning.hardware import Gpu, gpu_of
 from slurmopt.planning.layout import ATTENTIONS, FULL, HSDP, LOSSES, RECOMPUTES, STRATEGIES, Layout, Work, why_not
 from slurmopt.planning.memory.peak import Memory, memory
-from slurmopt.planning.memory.traced import Trace, as_transformer
+from slurmopt.planning.memory.traced import ModuleMemory, Trace, as_transformer
 from slurmopt.planning.models.transformer import Transformer
 from slurmopt.planning.ranges import Range
 from slurmopt.planning.shapes import LIKELY
@@ -45,6 +48,8 @@ from slurmopt.slow_notice import slow_notice
 from slurmopt.units import human_bytes
 
 _BUILD = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+_NAME = 60
+"""Characters of a module's name that are shown."""
 _NODE = 8
 """GPUs of a node, for hsdp and advice, where --gpus-per-node does not tell."""
 
@@ -199,6 +204,7 @@ def _lines(answer: Answer) -> list[str]:
         "",
         _table("PHASE", answer.found.phases),
         "",
+        *_module_lines(answer),
         f"peak      {_ends_text(peak)}, {how}, a 90 % interval",
         f"fits      with {fits:.0%} into the {human_bytes(gpu.memory)} of {gpu.name}",
     ]
@@ -213,6 +219,21 @@ def _lines(answer: Answer) -> list[str]:
 def _table(title: str, ranges: Mapping[str, Range]) -> str:
     rows = [[name, human_bytes(each.low), human_bytes(each.high), ""] for name, each in ranges.items()]
     return table([title, "LOW", "HIGH", ""], rows, terminal_width())
+
+
+def _modules(answer: Answer) -> tuple[ModuleMemory, ...]:
+    return () if answer.trace is None else answer.trace.modules
+
+
+def _module_lines(answer: Answer) -> list[str]:
+    """A table of the modules of a traced model, and an empty line."""
+    rows = [
+        [one_line(each.name)[:_NAME], f"{each.count:,}", f"{each.parameters:,}", human_bytes(each.weights),
+         human_bytes(each.gradients), human_bytes(each.activations.low), human_bytes(each.activations.high), ""]
+        for each in _modules(answer)
+    ]  # fmt: skip
+    header = ["EACH MODULE, NOT SHARDED", "COUNT", "PARAMETERS", "WEIGHTS", "GRADIENTS", "ACTIVATIONS", "TO", ""]
+    return [table(header, rows, terminal_width()), ""] if rows else []
 
 
 def _ends_text(each: Range) -> str:
@@ -234,6 +255,7 @@ def _as_json(answer: Answer) -> dict[str, Any]:
         | of(answer.layout, ("data", "tensor", "pipeline", "stage", "micro_batch", "recompute")),
         "work": of(answer.work, ("sequence", "global_batch", "precision", "optimizer", "attention", "loss")),
         "tier": answer.tier,
+        "modules": [asdict(each) | {"activations": _ends(each.activations)} for each in _modules(answer)],
         "parts": {name: _ends(each) for name, each in found.parts.items()},
         "phases": {name: _ends(each) for name, each in found.phases.items()},
         "peak": _ends(found.peak),

@@ -65,25 +65,32 @@ def _of_stage(model: Transformer, work: Work, layout: Layout, stage: int, runtim
     each = states(work.precision, work.optimizer, work.fp32_gradients)
     over = sharded(layout.stage, layout.shards)
     weights, optimizer = count * each.weights / over.weights, count * each.optimizer / over.optimizer
+    update = _update(layout, weights)
+    if layout.optimizer_on_host:
+        optimizer, update = 0.0, Range(0, 0)
     gradients = exactly(count * each.gradients / over.gradients) + _buckets(layout, count * each.gradients)
     casts = (layers + (0 if model.tied else outside)) * (kind.casts if layout.stage < 3 else 0)
     flight = _in_flight(model, layout, outside, kind.compute)
     alive = _micro_batches_alive(layout, work, stage)
-    held = _mul(_BLOCKS, kept.stage)
     one_layer = _mul(_BLOCKS, kept.layer)
+    held = alive * _mul(_BLOCKS, kept.stage)
+    others = (alive - 1) * _mul(_BLOCKS, kept.stage)
+    if layout.activations_on_host:  # the layer at work, to two where copies run beside the work
+        one_layer = held = Range(one_layer.low, 2 * one_layer.high)
+        others = Range(0, 0)
     head = kept.head if stage == layout.pipeline - 1 else Range(0, 0)
     saved = gradients if layout.micro_batches(work) > 1 else _buckets(layout, count * each.gradients)
     always = runtime + weights + optimizer
     phases = {
-        LOSS: always + saved + casts + flight + alive * held + head,
-        BACKWARD: always + gradients + flight + (alive - 1) * held + one_layer,
-        UPDATE: always + gradients + (alive - 1) * held + _update(layout, count * each.weights / over.weights),
+        LOSS: always + saved + casts + flight + held + head,
+        BACKWARD: always + gradients + flight + others + one_layer,
+        UPDATE: always + gradients + others + update,
     }
     parts = {
         "weights": exactly(weights + casts),
         "gradients": gradients,
-        "optimizer": exactly(optimizer) + _update(layout, count * each.weights / over.weights),
-        "activations": alive * held,
+        "optimizer": exactly(optimizer) + update,
+        "activations": held,
         "logits and loss": head,
         "layers in flight": flight,
         "context, workspaces, NCCL": runtime,
