@@ -21,6 +21,8 @@ from slurmopt.planning.layout import (
 from slurmopt.planning.states import ADAMW, OPTIMIZERS, PRECISIONS
 from slurmopt.units import byte_count, seconds
 
+LEAST_GBITS = 0.1
+"""Of a network; slower ones make numbers that no training has."""
 MOST = 10**9
 """Of counts that a plan multiplies."""
 _MOST_NODES, _MOST_SIZES = 100_000, 50
@@ -33,7 +35,7 @@ class Rates:
     """What keeping checkpoints costs: names of rates in the file of prices."""
 
     shared: str | None = None
-    """The rate of `checkpoint.shared`, such as `fsx-250`."""
+    """The rate of `checkpoint.shared`, such as `fsx-persistent-250`."""
 
     s3: str | None = None
     """The rate of `checkpoint.s3`, such as `s3-standard`."""
@@ -81,7 +83,7 @@ class Plan:
     """What keeping checkpoints costs."""
 
     transfers: str | None = None
-    """What the run moves in or out at the file's `transfer` rate, such as `2TB`."""
+    """What the run moves in or out at the file's `transfer` rate, such as `2T`, in powers of 1024."""
 
     precision: str | None = None
     """`fp32`, `autocast` (torch.autocast over fp32 weights), `policy` (FSDP2's MixedPrecisionPolicy), `mixed` (16-bit
@@ -125,9 +127,9 @@ class Plan:
         for name in ("sequence", "global_batch", "tensor", "pipeline", "micro_batch"):
             if (value := getattr(self, name)) is not None:
                 whole_number(value, 1, f"plan.{name}", MOST)
-        for name, most in (("tokens", 1e18), ("network", 1e6)):
-            if (value := getattr(self, name)) is not None and not 0 < value <= most:
-                raise ConfigError(f"{value:g} is not valid; valid: above 0, up to {most:g}", f"plan.{name}")
+        for name, least, most in (("tokens", 1.0, 1e18), ("network", LEAST_GBITS, 1e6)):
+            if (value := getattr(self, name)) is not None and not least <= value <= most:
+                raise ConfigError(f"{value:g} is not valid; valid: {least:g} to {most:g}", f"plan.{name}")
         for at, nodes in enumerate(self.nodes):
             whole_number(nodes, 1, f"plan.nodes[{at}]", _MOST_NODES)
         if len(self.nodes) > _MOST_SIZES:

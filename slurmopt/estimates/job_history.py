@@ -22,7 +22,8 @@ _COMMAND = f"sacct -P -o {','.join(FIELDS)}"
 _LARGEST = 256 << 20
 _JOB = re.compile(r"\d+([_+][\d\[\]%,+-]+)?(\.\w+)?")
 _MOST_GPUS = 1_000_000
-_LATEST = 1e11
+_LATEST = 4e9
+"""Seconds since the epoch, in the year 2096."""
 _NO_TIME = frozenset({"", "Unknown", "None", "N/A"})
 STEP, NEVER, WITHOUT, BAD = "steps of jobs", "that never started", "without GPUs", "whose times or TRES cannot be read"
 
@@ -118,7 +119,10 @@ def _time(cell: str) -> float | None:
         if float(cell) > _LATEST:
             raise ValueError(cell)
         return site_clock(float(cell))
-    return float(calendar.timegm(datetime.fromisoformat(cell).timetuple()))
+    found = float(calendar.timegm(datetime.fromisoformat(cell).timetuple()))
+    if not 0 < found <= _LATEST:
+        raise ValueError(cell)
+    return found
 
 
 def _history(rows: list[_Row], left_out: Counter[str]) -> History:

@@ -27,7 +27,7 @@ def model_of(word: str, place: str) -> Transformer:
         return of_parameters(_count(word, place), name=one_line(word))
     if word.endswith(".json"):
         return _of_file(Path(word), place)
-    if Path(word).is_dir():
+    if word and Path(word).is_dir():
         raise ConfigError(f"{one_line(word)[:80]!r} is a folder; valid: the config.json in it", place)
     valid = f"a count such as 7B, the path of a config.json, or one of {', '.join(NAMES)}"
     raise ConfigError(f"{one_line(word)[:80]!r} is no model; valid: {valid}", place)

@@ -130,7 +130,10 @@ def _rows(text: str, place: str) -> list[tuple[float, int | None, int]]:
         header = [cell.strip().lower() for cell in next(reader)]
         if "time" not in header or "available" not in header:
             raise InputError(f"{place}: line 1: {','.join(header)[:60]!r} is not valid; valid: {_CSV}")
+        if header.count("time") > 1 or header.count("available") > 1:
+            raise InputError(f"{place}: line 1: has several columns of a name; valid: {_CSV}")
         at_time, at_count = header.index("time"), header.index("available")
+        forms = set[bool]()
         for row in reader:
             if not any(cell.strip() for cell in row):
                 continue
@@ -139,7 +142,11 @@ def _rows(text: str, place: str) -> list[tuple[float, int | None, int]]:
                 raise InputError(f"{where}: has {len(row)} of {len(header)} cells; valid: {_CSV}")
             cell = row[at_count].strip()
             count = _count(_number(cell) if cell else None, f"{where}: available", cell) if cell else None
-            found.append((_time(row[at_time].strip(), where), count, reader.line_num))
+            time = row[at_time].strip()
+            found.append((_time(time, where), count, reader.line_num))
+            forms.add(_number(time) is None)
+            if len(forms) > 1:
+                raise InputError(f"{where}: time: {time[:60]!r} is of another form than before; valid: one form")
     except csv.Error as error:
         raise InputError(f"{place}: line {reader.line_num}: {one_line(str(error))}; valid: {_CSV}") from error
     return found

@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _HOURS_OF_YEAR = 8760.0
-FIELDS = ("cost", "gpus", "years", "used", "yearly", "kilowatts", "per_kwh")
 NEEDED = ("cost", "gpus", "years", "used")
 """Those that have no default."""
+LIMITS = {
+    "cost": (1.0, 1e11),
+    "gpus": (1, 1_000_000),
+    "years": (0.1, 50.0),
+    "used": (0.01, 1.0),
+    "yearly": (0.0, 1e11),
+    "kilowatts": (0.0, 1e6),
+    "per_kwh": (0.0, 1e4),
+}
+"""What each may be: so that no price is infinite."""
 
 
 @dataclass(frozen=True, kw_only=True)

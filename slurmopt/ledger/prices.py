@@ -32,7 +32,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.ledger import amortisation
@@ -43,7 +43,8 @@ KINDS = (ON_DEMAND, RESERVED, SAVINGS_PLAN, SPOT, CAPACITY_BLOCK, ON_PREMISE)
 """How GPU-hours are paid for. Those of a commitment (reserved, savings-plan) cost the same whether they are used or
 not; a Capacity Block is paid for as a whole."""
 _DATE = re.compile(r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
-_MOST = 1e6
+_LEAST, _MOST = 1e-6, 1e6
+"""Of a price above 0."""
 _LONGEST = 300
 _KEYS = ("currency", "prices", "cpu_per_hour", "storage", "transfer", "co2")
 _PRICE_KEYS = ("gpu", "per_hour", "date", "source", "kind", "terms", "instance", "amortised")
@@ -181,12 +182,14 @@ def _per_hour(fields: Mapping[str, Any], kind: str, place: str, where: str) -> f
     if kind != ON_PREMISE or "per_hour" in fields:
         raise _error(place, f"{where}.amortised", "amortised", f"with kind: {ON_PREMISE}, in the place of per_hour")
     where = f"{where}.amortised"
-    values = _mapping(fields["amortised"], place, where, amortisation.FIELDS)
-    numbers = {key: _amount(values, key, place, where) for key in amortisation.FIELDS if key in values}
-    if missing := [key for key in amortisation.NEEDED if not numbers.get(key)]:
-        raise _error(place, f"{where}.{missing[0]}", values.get(missing[0]), "a number above 0")
-    if numbers["used"] > 1:
-        raise _error(place, f"{where}.used", numbers["used"], "the part of the hours that is used, up to 1")
+    values = _mapping(fields["amortised"], place, where, tuple(amortisation.LIMITS))
+    numbers = {}
+    for key, (least, most) in amortisation.LIMITS.items():
+        value = values.get(key, None if key in amortisation.NEEDED else 0.0)
+        if not _is_number(value) or not least <= value <= most or (key == "gpus" and value != int(value)):
+            whole = "a whole number" if key == "gpus" else "a number"
+            raise _error(place, f"{where}.{key}", value, f"{whole} from {least:g} to {most:,.10g}")
+        numbers[key] = float(value)
     return amortisation.Amortised(**numbers).per_hour
 
 
@@ -209,9 +212,14 @@ def _transfer(value: Any, place: str) -> TransferRate:
     )
 
 
+def is_date(word: str) -> bool:
+    """Whether it is a date such as 2026-11-09."""
+    return _DATE.fullmatch(word) is not None
+
+
 def _date(fields: Mapping[str, Any], place: str, where: str) -> str:
     date = str(fields.get("date"))  # YAML makes a date of it
-    if not _DATE.fullmatch(date):
+    if not is_date(date):
         raise _error(place, f"{where}.date", fields.get("date"), "a date such as 2026-11-09")
     return date
 
@@ -228,7 +236,7 @@ def _mapping(value: Any, place: str, where: str, keys: tuple[str, ...]) -> Mappi
 def _text(fields: Mapping[str, Any], key: str, place: str, where: str) -> str:
     value = fields.get(key)
     if not isinstance(value, str) or not value.strip() or len(value) > _LONGEST or one_line(value) != value:
-        raise _error(place, f"{where}.{key}".strip("."), value, "one line of text")
+        raise _error(place, f"{where}.{key}".strip("."), value, f"one line of text, up to {_LONGEST} characters")
     return value.strip()
 
 
@@ -238,13 +246,18 @@ def _text_or_none(fields: Mapping[str, Any], key: str, place: str, where: str) -
 
 def _amount(fields: Mapping[str, Any], key: str, place: str, where: str) -> float:
     value = fields.get(key)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= _MOST:
-        raise _error(place, f"{where}.{key}".strip("."), value, "a number from 0 to 1,000,000")
+    if not _is_number(value) or not (value == 0 or _LEAST <= value <= _MOST):
+        raise _error(place, f"{where}.{key}".strip("."), value, f"a number from {_LEAST:f} to {_MOST:,.0f}, or 0")
     return float(value)
 
 
+def _is_number(value: Any) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _error(place: str, where: str, value: Any, valid: str) -> ConfigError:
-    shown = "is missing" if value is None else f"{one_line(repr(value))[:60]} is not valid"
+    missing = "is missing" if where else "is empty"
+    shown = missing if value is None else f"{one_line(repr(value))[:60]} is not valid"
     return ConfigError(f"{shown}; valid: {valid}", f"{one_line(place)}: {where}" if where else one_line(place))
 
 

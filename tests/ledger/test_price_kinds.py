@@ -63,6 +63,12 @@ def test_an_hour_of_ones_own_gpu_pays_for_the_idle_ones_too() -> None:
     assert price.per_hour == pytest.approx((400_000 / 4 / 8760 + 1 + 2) / 4)
 
 
+def test_a_whole_cluster_can_be_amortised() -> None:
+    """5 million over 4 years of 128 GPUs of which 70 % are used: 1.5925 an hour."""
+    (price,) = prices(own(cost=5_000_000, gpus=128, used=0.7)).ways("h100", "2026-11-28")
+    assert price.per_hour == pytest.approx(1.5925, rel=1e-4)
+
+
 def test_the_newest_rate_of_a_storage_that_was_valid() -> None:
     rate = {"name": "s3-standard", "per_gb_month": 0.023, "date": "2026-01-01", "source": "AWS"}
     known = prices(row(), storage=[rate, {**rate, "per_gb_month": 0.5, "date": "2027-01-01"}])
@@ -81,9 +87,16 @@ def test_the_newest_rate_of_a_storage_that_was_valid() -> None:
         (row(terms="\x1b[2J"), {}, "prices[0].terms: "),
         (row(amortised=NODE), {}, "prices[0].amortised: 'amortised' is not valid; valid: with kind: on-premise"),
         (own() | {"per_hour": 1}, {}, "prices[0].amortised: 'amortised' is not valid; valid: with kind: on-premise"),
-        (own(used=1.5), {}, "prices[0].amortised.used: 1.5 is not valid; valid: the part of the hours"),
-        (own(used=0), {}, "prices[0].amortised.used: 0 is not valid; valid: a number above 0"),
+        (own(used=1.5), {}, "prices[0].amortised.used: 1.5 is not valid; valid: a number from 0.01 to 1"),
+        (own(used=0), {}, "prices[0].amortised.used: 0 is not valid; valid: a number from 0.01 to 1"),
         (own(gpus=float("nan")), {}, "prices[0].amortised.gpus: nan is not valid"),
+        (own(gpus=8.5), {}, "prices[0].amortised.gpus: 8.5 is not valid; valid: a whole number from 1 to 1,000,000"),
+        (own(years=1e-300), {}, "prices[0].amortised.years: 1e-300 is not valid; valid: a number from 0.1 to 50"),
+        (
+            row(per_hour=5e-324),
+            {},
+            "prices[0].per_hour: 5e-324 is not valid; valid: a number from 0.000001 to 1,000,000",
+        ),
         (own(cost=None), {}, "prices[0].amortised.cost: is missing"),
         (own(year=1), {}, "prices[0].amortised: 'year' is not valid; valid: the keys cost, gpus, years, used"),
         (row() | {"per_hour": None}, {}, "prices[0].per_hour: is missing"),

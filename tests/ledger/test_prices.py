@@ -63,7 +63,7 @@ def changed(*path: Any, value: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (None, "prices.yaml: is missing; valid: a mapping"),
+        (None, "prices.yaml: is empty; valid: a mapping"),
         (
             [],
             "prices.yaml: [] is not valid; valid: a mapping with currency, prices, cpu_per_hour, storage",

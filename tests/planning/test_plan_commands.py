@@ -127,7 +127,7 @@ def test_the_bill_of_the_shape_to_take(place: Path, monkeypatch: pytest.MonkeyPa
     (shape,), cost = found["shapes"], found["cost"]
     ways = {way["kind"]: way for way in cost["ways"]}
     high = shape["gpu_hours"][1]
-    beside = cost["storage_amount"][1] + cost["transfers"]
+    beside = cost["storage_amount"][1] + cost["transfers"]["amount"]
     assert [way["kind"] for way in cost["ways"]] == ["on-demand", "reserved", "spot", "capacity-block"]
     assert ways["on-demand"]["amount"][1] == pytest.approx(4 * (high + 32))
     assert ways["on-demand"]["total"][1] == pytest.approx(4 * (high + 32) + beside)
@@ -142,14 +142,23 @@ def test_the_bill_of_the_shape_to_take(place: Path, monkeypatch: pytest.MonkeyPa
     assert stored["size"] == 12 * found["model"]["parameters"]
     assert stored["a_month"] == pytest.approx(3 * 12 * 8.030261248 * 0.02)
     assert cost["storage_amount"][1] == pytest.approx(stored["a_month"] * shape["run"][1] / (730 * 3600))
-    assert cost["transfers"] == pytest.approx(2**30 / 1e9 * 0.1)
+    assert cost["transfers"]["amount"] == pytest.approx(2**30 / 1e9 * 0.1)
+    low, high = cost["storage_amount"]
+    parts = (ways["reserved"]["amount"][0] * ways["reserved"]["amount"][1]) ** 0.5 + (low * high) ** 0.5
+    assert ways["reserved"]["median"] == pytest.approx(parts + cost["transfers"]["amount"])
+    assert {f"prices of 2026-01-01: {source}" for source in ("list", "contract", "block", "market")} <= set(
+        found["notes"]
+    )
+    assert "costs by use have 30m00s of each GPU around the job, which GPU-H has not" in found["notes"]
     shown = slurmopt(place, "plan", "+experiment=mine", "plan.nodes=[8]", *STORED, "--html", "bill.html").stdout
     page = (place / "bill.html").read_text()
     assert "What it costs" in page
     assert "pays from 50% of its hours" in page
-    assert "3 checkpoints of 89.7 GiB on bucket: " in page
+    assert "3 checkpoints of 89.7 GiB on bucket at 0.02 a GB and month: " in page
     assert "capacity-block" in shown
-    assert "3 checkpoints of 89.7 GiB on bucket: " in shown
+    assert "3 checkpoints of 89.7 GiB on bucket at 0.02 a GB and month: " in shown
+    off = slurmopt(place, "plan", "+experiment=mine", "plan.nodes=[8]", STORED[1]).stdout
+    assert "checkpoint.s3 is off: nothing is counted for plan.storage.s3" in off
 
 
 @pytest.mark.parametrize(
@@ -207,9 +216,10 @@ def test_tier_1_imports_no_torch(place: Path) -> None:
         (("resources.gpus_per_node=0", "resources.gpu_type=null"), "resources.gpus_per_node: is 0; valid: the GPUs"),
         (("plan.sequence=0",), "plan.sequence: 0 is not valid; valid: a whole number, 1 to 1000000000"),
         (("plan.sequence=null",), "plan.sequence: is not set; valid: the tokens of a sample, such as 4096"),
-        (("plan.tokens=-1",), "plan.tokens: -1 is not valid; valid: above 0, up to 1e+18"),
-        (("plan.tokens=nan",), "plan.tokens: nan is not valid; valid: above 0, up to 1e+18"),
-        (("plan.network=0",), "plan.network: 0 is not valid; valid: above 0, up to 1e+06"),
+        (("plan.tokens=-1",), "plan.tokens: -1 is not valid; valid: 1 to 1e+18"),
+        (("plan.tokens=nan",), "plan.tokens: nan is not valid; valid: 1 to 1e+18"),
+        (("plan.network=0",), "plan.network: 0 is not valid; valid: 0.1 to 1e+06"),
+        (("plan.network=1e-300",), "plan.network: 1e-300 is not valid; valid: 0.1 to 1e+06"),
         (("plan.nodes=[1,0]",), "plan.nodes[1]: 0 is not valid; valid: a whole number, 1 to 100000"),
         (("plan.strategy=fsdb",), "plan.strategy: 'fsdb' is not valid (did you mean 'fsdp'?)"),
         (
@@ -253,7 +263,7 @@ def test_nothing_fits_says_what_comes_nearest(place: Path) -> None:
     done = slurmopt(place, "plan", "+experiment=mine", "plan.model=llama-405b")
     assert done.returncode == 1
     assert "8 nodes: nothing fits: of fsdp b1, its peak is " in done.stdout
-    assert "slurmopt: error: plan: nothing fits: its peak is" in done.stderr
+    assert "slurmopt: error: plan: nothing fits: on 8 nodes, which come nearest, its peak is" in done.stderr
 
 
 def memory(place: Path, *words: str) -> dict[str, Any]:

@@ -208,6 +208,8 @@ def test_what_never_runs_is_a_no(tmp_path: Path, words: tuple[str, ...], message
         (b"time,available\n0,1\n300,nan\n", "t: line 3: available: nan is not valid; valid: a whole number"),
         (b"time,available\n0,1\n300,-1\n", "t: line 3: available: -1 is not valid"),
         (b"time,available\n0,1\n300,many\x1b[2J\n", "t: line 3: available: many\\x1b[2J is not valid"),
+        (b"time,available\n0,1\n2026-01-01T00:00:00,1\n", "t: line 3: time: '2026-01-01T00:00:00' is of another form"),
+        (b"time,available,available\n0,1,1\n", "t: line 1: has several columns of a name; valid: "),
         (b"time,available\n0,1\nsoon,1\n", "t: line 3: time: 'soon' is not valid; valid: seconds, or such as 2026-"),
         (b"time,available\n0,1\nnan,1\n", "t: line 3: time: 'nan' is not valid"),
         (b"time,available\n0,1\n300\n", "t: line 3: has 1 of 2 cells"),

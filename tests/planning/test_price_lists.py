@@ -239,7 +239,12 @@ def test_every_gpu_of_an_instance_is_one_that_plans_know() -> None:
         (json.dumps(aws_json(term("55", currency="CNY"))), (), "has no prices in USD; valid: --currency CNY"),
         (json.dumps(aws_json(term("55"))), ("--region", "mars"), "has no prices of region 'mars'; valid: us-east-1"),
         (json.dumps(aws_json(term("5")) | {"publicationDate": None}), (), "the list has no date; valid: --date"),
-        (json.dumps(aws_json(term("5"))), ("--date", "soon"), "'soon' is not valid; valid: a date such as 2026-11-09"),
+        (
+            json.dumps(aws_json(term("5"))),
+            ("--date", "soon"),
+            "plan prices: --date 'soon' is not valid; valid: such as 2026-11-09",
+        ),
+        (CATALOG.replace("GpuInfo", "Price"), ("--date", "2026-11-01"), "has several columns 'Price'; valid: one"),
         (CATALOG, ("--region", "us-east-1"), "a catalogue has no date; valid: --date"),
         (
             CATALOG,
@@ -257,6 +262,18 @@ def test_what_is_no_price_list_is_told_in_one_line(
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert said in done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_a_date_is_for_lists_that_have_none(tmp_path: Path) -> None:
+    (row,) = prices(tmp_path, aws_csv(of()), "--date", "2020-01-01")
+    assert row["date"] == "2026-11-09"
+    (row,) = prices(tmp_path, aws_json(term("5")) | {"publicationDate": None}, "--date", "2020-01-01")
+    assert row["date"] == "2020-01-01"
+
+
+def test_a_list_that_is_named_twice_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "list").write_text(aws_csv(of()))
+    assert len(data_of(run(tmp_path, "list", "list", "--json").stdout)["prices"]) == 1
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:

@@ -127,8 +127,8 @@ def test_what_real_runs_used(tmp_path: Path) -> None:
     [
         (("nope",), "no runs of the name nope here; slurmopt list shows all"),
         (("../..",), "no runs of the name ../.. here"),
-        ((), "plan size: needs NAME or --all, not both; valid: slurmopt plan size NAME"),
-        (("nope", "--all"), "plan size: needs NAME or --all, not both"),
+        ((), "plan size: needs NAME, a sweep, or --all; valid: slurmopt plan size NAME"),
+        (("nope", "--all"), "plan size: NAME and --all exclude each other"),
         (("--all",), "no runs of yours here; slurmopt list --everywhere shows those in your other folders"),
     ],
 )

@@ -88,7 +88,7 @@ def test_the_storage_of_an_experiment(tmp_path: Path, monkeypatch: pytest.Monkey
     )
     monkeypatch.setenv("SLURMOPT_PRICES", str(tmp_path / "prices.yaml"))
     shown = storage(tmp_path, "--within", "20s", "--days", "365").stdout
-    assert "take      fsx-scratch-2 of 50.4 TiB, the cheapest; s3-standard for 365 days" in shown
+    assert "take      fsx-scratch-2 of 50.4 TiB, the only one with a rate; s3-standard for 365 days" in shown
     assert "EUR A MONTH" in shown
 
 

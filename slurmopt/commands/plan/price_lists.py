@@ -20,6 +20,7 @@ import csv
 import io
 import json
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,7 +31,7 @@ from slurmopt import command_output
 from slurmopt.errors import InputError, one_line, with_place
 from slurmopt.importing.price_lists import aws_offers, catalog, savings_plans, spot_history
 from slurmopt.importing.price_lists.offers import Offer, chosen, row
-from slurmopt.ledger.prices import parse
+from slurmopt.ledger.prices import is_date, parse
 from slurmopt.option_parser import OptionParser
 from slurmopt.run_folder.access.files import open_regular
 from slurmopt.runs import options
@@ -46,15 +47,19 @@ _FORMS = "AWS's price list of EC2 or of Savings Plans, a spot price history, or 
 def main(argv: list[str]) -> int:
     """Runs the command and returns its exit status."""
     args = parser().parse_args(argv)
+    if args.date is not None and not is_date(args.date):
+        raise InputError(f"plan prices: --date {one_line(args.date)[:40]!r} is not valid; valid: such as 2026-11-09")
     rows, remarks = [], list[str]()
     for name in args.files:
         place = f"plan prices: {one_line(name)}"
         with slow_notice(f"reading {one_line(name)}"), _told(place):
             offers, said = chosen(_offers(name, args.date), args.region, args.currency)
-            rows += [_row(offer) for offer in offers]
+            rows += [made for offer in offers if (made := _row(offer)) not in rows]
             remarks += said
     made = {"currency": args.currency, "prices": rows}
     parse(made, "plan prices")
+    today = time.strftime("%Y-%m-%d", time.gmtime())
+    remarks += sorted({f"prices of {each['date']} are not valid yet" for each in rows if each["date"] > today})
     for remark in remarks:
         command_output.warn(remark)
     if args.json:
@@ -96,6 +101,8 @@ def _offers(name: str, date: str | None) -> list[Offer]:
         if start.lstrip("\ufeff \r\n\t").startswith(("{", "[")):
             return list(_of_json(file, date))
         header = next(csv.reader(io.StringIO(start)), [])
+        if twice := sorted({name for name in header if header.count(name) > 1}):
+            raise InputError(f"has several columns {one_line(twice[0])!r}; valid: one")
         if header[:1] == ["FormatVersion"]:
             return list(_of_aws_csv(file, date))
         if set(catalog.COLUMNS) <= set(header):
@@ -107,7 +114,7 @@ def _offers(name: str, date: str | None) -> list[Offer]:
 
 def _of_aws_csv(file: TextIO, date: str | None) -> Iterator[Offer]:
     metadata = {line[0]: line[1] for line in islice(csv.reader(file), _METADATA_ROWS) if len(line) > 1}
-    published = date or metadata.get("Publication Date", "")[:10]
+    published = metadata.get("Publication Date", "")[:10] or date or ""
     return aws_offers.of_csv(csv.DictReader(file), published)
 
 
@@ -118,8 +125,8 @@ def _of_json(file: TextIO, date: str | None) -> Iterator[Offer]:
     value = json.load(file)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
-    for offer in _of_object(value, date or aws_offers.date_of(value)):
-        yield offer if date is None else _dated(offer, date)
+    for offer in _of_object(value, aws_offers.date_of(value)):
+        yield offer if offer.date or date is None else replace(offer, date=date)
 
 
 def _of_object(value: Mapping[str, Any], date: str) -> Iterator[Offer]:
@@ -131,10 +138,6 @@ def _of_object(value: Mapping[str, Any], date: str) -> Iterator[Offer]:
     if not isinstance(terms, dict):
         raise ValueError("no `terms`")
     return savings_plans.of_json(value) if "savingsPlan" in terms else aws_offers.of_json(value, date)
-
-
-def _dated(offer: Offer, date: str) -> Offer:
-    return replace(offer, date=date)
 
 
 def _row(offer: Offer) -> dict[str, Any]:

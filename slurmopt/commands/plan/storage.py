@@ -158,9 +158,11 @@ def _days(word: str) -> float:
 
 def _notes(answer: Answer) -> list[str]:
     notes = [_LOCAL]
-    if any(each.cost is None for each in answer.classes) or any(each.a_month is None for each in answer.systems):
-        names = ", ".join((*FILE_SYSTEMS, *S3_CLASSES))
-        notes.append(f"costs need `storage` in the file that SLURMOPT_PRICES names, with rates of {names}")
+    missing = [each.name for each in answer.systems if each.a_month is None]
+    missing += [each.name for each in answer.classes if each.cost is None]
+    if missing:
+        names = ", ".join(missing)
+        notes.append(f"the file of prices (SLURMOPT_PRICES) has no rates of storage that are valid today for {names}")
     if answer.bucket != "s3-standard":
         notes.append(_READS)
     return notes
@@ -175,7 +177,7 @@ def _lines(answer: Answer) -> list[str]:
     classes = [[each.name, f"{each.billed_days:g}", _money(each.cost)] for each in answer.classes]
     money = f"{answer.currency} A MONTH"
     first = answer.systems[0]
-    which = "the smallest" if first.a_month is None else "the cheapest"
+    which = _which([each.a_month for each in answer.systems])
     return [
         f"a checkpoint has {human_bytes(answer.size)}, {human_bytes(answer.size / answer.nodes)} of each of "
         f"{answer.nodes} node{'s' if answer.nodes > 1 else ''}; {answer.copies} are kept on the shared file system",
@@ -188,6 +190,16 @@ def _lines(answer: Answer) -> list[str]:
         f"take      {first.name} of {first.tib:,.1f} TiB, {which}; {answer.bucket} for {answer.days:g} days",
         *(f"note      {note}" for note in _notes(answer)),
     ]
+
+
+def _which(costs: list[float | None]) -> str:
+    """By what the first one is the one to take."""
+    priced = sum(cost is not None for cost in costs)
+    if priced == 0:
+        return "the smallest"
+    if priced == 1:
+        return "the only one with a rate"
+    return "the cheapest" if priced == len(costs) else f"the cheapest of the {priced} with a rate"
 
 
 def _money(amount: float | None) -> str:

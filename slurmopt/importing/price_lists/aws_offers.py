@@ -50,7 +50,7 @@ def of_csv(rows: Iterable[Mapping[str, str]], date: str) -> Iterator[Offer]:
         terms, hourly = _terms(kind, row), price
         if row.get("Unit") == "Quantity":
             hourly = None if price is None else _spread(price, row.get("LeaseContractLength"))
-        if hourly is None:
+        if hourly is None or (kind == RESERVED and row.get("LeaseContractLength") not in _YEARS):
             continue
         offer = _offer(attributes, hourly, row.get("Currency") or "", date, kind, terms)
         if kind == ON_DEMAND:
@@ -106,6 +106,8 @@ def _of_term(attributes: Mapping[str, Any], term: Mapping[str, Any], kind: str, 
                 value = _spread(value, length)
             if value is not None and unit in ("Hrs", "Quantity"):
                 sums[currency] = sums.get(currency, 0.0) + value
+    if kind == RESERVED and length not in _YEARS:
+        return
     terms = _terms(kind, _mapping(term.get("termAttributes")))
     for currency, hourly in sums.items():
         yield _offer(attributes, hourly, currency, date, kind, terms)

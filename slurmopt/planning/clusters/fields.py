@@ -9,6 +9,8 @@ from typing import Any
 from slurmopt.errors import ConfigError, one_line
 
 _LONGEST = 400
+_LEAST = 1e-3
+"""Smaller amounts make times that no cluster has."""
 _CLOSE = 0.01
 """Numbers that differ by no more than this part agree."""
 
@@ -84,10 +86,10 @@ class Fields:
         return value
 
     def number(self, key: str, most: float) -> float:
-        """A number above 0."""
+        """A number from a thousandth on."""
         value = self.values.get(key)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= most:
-            raise self.error(key, value, f"a number above 0, up to {most:,.0f}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not _LEAST <= value <= most:
+            raise self.error(key, value, f"a number, {_LEAST:g} to {most:,.0f}")
         return float(value)
 
     def assumed(self) -> list[str]:
@@ -99,8 +101,9 @@ class Fields:
         return value
 
     def agrees(self, key: str, value: float, other: float, valid: str) -> None:
-        """Raises ConfigError unless both are the same number."""
-        if abs(value - other) > _CLOSE * other:
+        """Raises ConfigError unless both are the same number; counts are the same to the last one."""
+        is_count = isinstance(value, int) and isinstance(other, int)
+        if value != other if is_count else abs(value - other) > _CLOSE * other:
             raise ConfigError(f"{value:g} does not agree; valid: {valid}", self.where(key))
 
 

@@ -119,6 +119,8 @@ def _answer(args: argparse.Namespace, history: History, prices: Prices | None) -
     newest = max(job.ended for job in history.jobs)
     since = newest - args.days * _DAY
     jobs = [job for job in history.jobs if job.ended > since]
+    if not any(job.seconds > 0 for job in jobs):
+        raise InputError("plan capacity: no job held its GPUs for any time; valid: a history of jobs that have run")
     return Answer(
         jobs=jobs,
         demand=demand(jobs, since),

@@ -81,7 +81,7 @@ class Answer:
     def why_nothing(self) -> str:
         """Why nothing fits."""
         if (near := self.nearest()) is not None:
-            return near.rejected or ""
+            return f"on {near.nodes} node{'s' if near.nodes > 1 else ''}, which come nearest, {near.rejected}"
         return next((shape.rejected or "" for shape in self.found), "no shapes")
 
     @property
@@ -97,10 +97,16 @@ class Answer:
         if asked.tokens is None:
             notes.append("plan.tokens is not set: no time, GPU-hours and money of the whole training")
         priced = next((row.money for row in self.rows if row.money is not None), None)
-        if priced is not None:
+        if self.bill is not None and self.bill.sources:
+            notes += self.bill.sources
+        elif priced is not None:
             notes.append(f"prices of {priced.date}: {priced.source}")
         elif asked.tokens is not None and self.rows:
             notes.append(f"no price is known of {asked.cluster.gpu.name}; SLURMOPT_PRICES names a file with yours")
+        if asked.boot and priced is not None:
+            notes.append(
+                f"costs by use have {human_seconds(asked.boot)} of each GPU around the job, which GPU-H has not"
+            )
         if any(row.wait is not None for row in self.rows):
             notes.append("the wait is Slurm's hint (sbatch --test-only), not a promise")
         return notes

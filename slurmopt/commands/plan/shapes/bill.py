@@ -11,7 +11,7 @@ from slurmopt.config.plan import Plan
 from slurmopt.errors import ConfigError, one_line
 from slurmopt.estimates.experiment import Experiment
 from slurmopt.estimates.kept import Kept, kept
-from slurmopt.ledger.prices import Prices, StorageRate
+from slurmopt.ledger.prices import Price, Prices, StorageRate, TransferRate
 from slurmopt.planning.cost import Total
 from slurmopt.planning.paying import Way, ways
 from slurmopt.planning.ranges import Range
@@ -37,6 +37,28 @@ class Stored:
         return self.kept.copies * self.kept.size / _GB * self.rate.per_gb_month
 
 
+@dataclass(frozen=True)
+class Transfers:
+    """Bytes that are moved at the file's rate."""
+
+    size: float
+    rate: TransferRate
+
+    @property
+    def amount(self) -> float:
+        return self.size / _GB * self.rate.per_gb
+
+    def as_json(self) -> dict[str, Any]:
+        rate = self.rate
+        return {
+            "size": self.size,
+            "per_gb": rate.per_gb,
+            "date": rate.date,
+            "source": rate.source,
+            "amount": self.amount,
+        }
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bill:
     """All of it. Amounts are of the whole training unless they say a month."""
@@ -46,7 +68,9 @@ class Bill:
     """How long the training takes."""
     ways: list[Way]
     stored: list[Stored]
-    transfers: float | None
+    transfers: Transfers | None
+    unused: list[str]
+    """Lines on what the config says and nothing is counted for."""
 
     @property
     def storage(self) -> Range:
@@ -56,7 +80,22 @@ class Bill:
     @property
     def beside(self) -> Range:
         """What comes to the GPU-hours, whichever way they are paid."""
-        return self.storage + (self.transfers or 0.0)
+        return self.storage + (0.0 if self.transfers is None else self.transfers.amount)
+
+    def _total(self, way: Way) -> float | None:
+        """The median: the sum of those of its parts."""
+        if way.amount is None:
+            return None
+        transfers = 0.0 if self.transfers is None else self.transfers.amount
+        return way.amount.middle + self.storage.middle + transfers
+
+    @property
+    def sources(self) -> list[str]:
+        """Where each price stands, and of what date it is."""
+        priced: list[Price | StorageRate | TransferRate] = [way.price for way in self.ways]
+        priced += [each.rate for each in self.stored]
+        priced += [] if self.transfers is None else [self.transfers.rate]
+        return list(dict.fromkeys(f"prices of {one.date}: {one.source}" for one in priced))
 
     def as_json(self) -> dict[str, Any]:
         """The keys are those of `cost` in `slurmopt.commands.plan.shapes.main`."""
@@ -71,6 +110,7 @@ class Bill:
                     "source": way.price.source,
                     "amount": _ends(way.amount),
                     "total": None if way.amount is None else _ends(way.amount + self.beside),
+                    "median": self._total(way),
                     "remark": way.remark,
                 }
                 for way in self.ways
@@ -81,18 +121,20 @@ class Bill:
                     "copies": each.kept.copies,
                     "size": each.kept.size,
                     "rate": each.rate.name,
+                    "per_gb_month": each.rate.per_gb_month,
                     "date": each.rate.date,
+                    "source": each.rate.source,
                     "a_month": each.a_month,
                 }
                 for each in self.stored
             ],
             "storage_amount": _ends(self.storage) if self.stored else None,
-            "transfers": self.transfers,
+            "transfers": None if self.transfers is None else self.transfers.as_json(),
         }
 
     @property
     def columns(self) -> list[str]:
-        return ["paid", "GPU-h", f"total {self.currency}", ""]
+        return ["paid", "a GPU-hour", "price of", f"total {self.currency}", ""]
 
     @property
     def rows(self) -> list[list[str]]:
@@ -104,7 +146,8 @@ class Bill:
             [
                 " ".join(filter(None, (way.price.kind, way.price.terms))),
                 f"{way.price.per_hour:.4g}",
-                "-" if way.amount is None else f"{(way.amount + self.beside).middle:,.0f}",
+                way.price.date,
+                "-" if (total := self._total(way)) is None else f"{total:,.0f}",
                 way.remark,
             ]
             for way in self.ways
@@ -113,12 +156,16 @@ class Bill:
     @property
     def beside_lines(self) -> list[str]:
         """What comes to each total."""
-        found = [
-            f"storage   {each.kept.copies} checkpoints of {human_bytes(each.kept.size)} on {each.rate.name}: "
-            f"{self.months.middle * each.a_month:,.2f} {self.currency} while it runs, {each.a_month:,.2f} a month"
-            for each in self.stored
-        ]
-        return found if self.transfers is None else [*found, f"transfers {self.transfers:,.2f} {self.currency}"]
+        found = []
+        for each in self.stored:
+            copies = f"{each.kept.copies} checkpoints of {human_bytes(each.kept.size)}"
+            rate = f"{each.rate.name} at {each.rate.per_gb_month:.4g} a GB and month"
+            running = f"{self.months.middle * each.a_month:,.2f} {self.currency} while it runs"
+            found.append(f"storage   {copies} on {rate}: {running}, {each.a_month:,.2f} a month")
+        if (moved := self.transfers) is not None:
+            rate = f"{human_bytes(moved.size)} at {moved.rate.per_gb:.4g} a GB"
+            found.append(f"transfers {rate}: {moved.amount:,.2f} {self.currency}")
+        return [*found, *self.unused]
 
     def lines(self) -> list[str]:
         """For a terminal."""
@@ -132,18 +179,19 @@ def bill(asked: Experiment, plan: Plan, checkpoint: Checkpoint, shape: Shape, wh
     prices, today = read_prices(), time.strftime("%Y-%m-%d", time.gmtime())
     assert asked.tokens is not None
     copies = {each.tier: each for each in kept(checkpoint, asked.model, asked.work, asked.tokens / asked.work.tokens)}
-    stored = [
-        Stored(copies[tier], _rate(prices, tier, name, today))
-        for tier, name in plan.storage.named.items()
-        if tier in copies
-    ]
+    rates = {tier: _rate(prices, tier, name, today) for tier, name in plan.storage.named.items()}
     known = prices.ways(asked.cluster.gpu.device, today)
     return Bill(
         currency=prices.currency,
         months=whole.seconds * (1 / _MONTH),
         ways=ways(known, whole, shape.nodes, shape.layout.ranks),
-        stored=stored,
+        stored=[Stored(copies[tier], rate) for tier, rate in rates.items() if tier in copies],
         transfers=_transfers(prices, plan, today),
+        unused=[
+            f"storage   checkpoint.{tier} is off: nothing is counted for plan.storage.{tier}"
+            for tier in rates
+            if tier not in copies
+        ],
     )
 
 
@@ -156,12 +204,12 @@ def _rate(prices: Prices, tier: str, name: str, today: str) -> StorageRate:
     return rate
 
 
-def _transfers(prices: Prices, plan: Plan, today: str) -> float | None:
+def _transfers(prices: Prices, plan: Plan, today: str) -> Transfers | None:
     if plan.transfers is None:
         return None
     if prices.transfer is None or prices.transfer.date > today:
         raise ConfigError("needs `transfer` in the file of prices, which has no rate that is valid", "plan.transfers")
-    return byte_count(plan.transfers) / _GB * prices.transfer.per_gb
+    return Transfers(byte_count(plan.transfers), prices.transfer)
 
 
 def _ends(each: Range | None) -> list[float] | None:

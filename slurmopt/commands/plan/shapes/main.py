@@ -26,10 +26,12 @@ For each number of nodes the shape to take is shown: of those that fit and are w
         front       whether no other one is better in both time and GPU-hours
         overrides   what to launch it with: a list of KEY=VALUE
     chosen      the number of nodes to take; null where nothing fits
-    cost        of those; null without plan.tokens: currency, transfers, storage_amount (an interval), and
-        ways        for each price that is known: kind, terms, per_hour, date, source, amount, remark, and total (with
-                    storage and transfers); null where it cannot be paid so
-        storage     for each tier of plan.storage that is on: tier, copies, size, rate, date, a_month
+    cost        of those; null without plan.tokens: currency, storage_amount (an interval), and
+        ways        for each price that is known: kind, terms, per_hour, date, source, amount, remark, and with storage
+                    and transfers total and its median; null where it cannot be paid so
+        storage     for each tier of plan.storage that is on: tier, copies, size, rate, per_gb_month, date, source,
+                    a_month
+        transfers   size, per_gb, date, source, amount; null without plan.transfers
     why         in words
     tier        memory and step: 1 by formulas, 3 corrected by earlier runs; runs: how many
     rejected    for each number of nodes the shapes that cannot be: nodes, count, and reasons (text → count)

@@ -34,7 +34,8 @@ def main(argv: list[str]) -> int:
     """Runs the command and returns its exit status."""
     args = parser().parse_args(argv)
     if (args.name is None) is not args.all:
-        raise InputError("plan size: needs NAME or --all, not both; valid: slurmopt plan size NAME")
+        what = "NAME and --all exclude each other" if args.all else "needs NAME, a sweep, or --all"
+        raise InputError(f"plan size: {what}; valid: slurmopt plan size NAME")
     return _all(args) if args.all else _one(args)
 
 
