@@ -157,14 +157,26 @@ def test_the_bill_of_the_shape_to_take(place: Path, monkeypatch: pytest.MonkeyPa
     assert "3 checkpoints of 89.7 GiB on bucket at 0.02 a GB and month: " in page
     assert "capacity-block" in shown
     assert "3 checkpoints of 89.7 GiB on bucket at 0.02 a GB and month: " in shown
-    off = slurmopt(place, "plan", "+experiment=mine", "plan.nodes=[8]", STORED[1]).stdout
-    assert "checkpoint.s3 is off: nothing is counted for plan.storage.s3" in off
+
+
+def test_what_cannot_be_counted_is_told_and_the_rest_stands(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "ways.yaml").write_text(WAYS)
+    monkeypatch.setenv("SLURMOPT_PRICES", str(place / "ways.yaml"))
+    found = plan(place, "plan.nodes=[8]", "plan.storage.s3=bucket", "plan.storage.shared=tape")
+    assert "plan.storage.s3: nothing is counted: checkpoint.s3 is off" in found["notes"]
+    assert "plan.storage.shared: 'tape' is no rate of storage; valid: bucket" in found["notes"]
+    assert len(found["cost"]["ways"]) == 4
+    (place / "ways.yaml").write_text(
+        WAYS.replace("transfer: {per_gb: 0.1, date: 2026", "transfer: {per_gb: 0.1, date: 2999")
+    )
+    found = plan(place, "plan.nodes=[8]", "plan.transfers=1T")
+    assert "plan.transfers: the file of prices has no `transfer` that is valid today" in found["notes"]
+    assert found["cost"]["transfers"] is None
 
 
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("plan.storage.s3=tape", "plan.storage.s3: 'tape' is no rate of storage; valid: bucket"),
         ("plan.storage.tape=bucket", "plan.storage.tape: unknown key; valid in 'plan.storage': shared, s3"),
         ("plan.boot=soon", "plan.boot: not a time: 'soon'"),
         ("plan.transfers=much", "plan.transfers: not a size: 'much'"),

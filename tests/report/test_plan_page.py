@@ -118,7 +118,7 @@ def test_where_nothing_fits_the_page_says_why(page: Path, chromium: Browser) -> 
     assert plan("plan.model=llama-405b") == 1
     chromium.open(page)
     text = str(chromium.value("document.body.innerText"))
-    assert "Nothing fits\n\nits peak is" in text
+    assert "Nothing fits\n\non 8 nodes, which come nearest, its peak is" in text
     assert "Shapes that cannot be" in text
     assert chromium.value("document.querySelectorAll('.front').length") == 0
 

@@ -103,6 +103,8 @@ class Answer:
             notes.append(f"prices of {priced.date}: {priced.source}")
         elif asked.tokens is not None and self.rows:
             notes.append(f"no price is known of {asked.cluster.gpu.name}; SLURMOPT_PRICES names a file with yours")
+        if self.bill is not None:
+            notes += self.bill.not_counted
         if asked.boot and priced is not None:
             notes.append(
                 f"costs by use have {human_seconds(asked.boot)} of each GPU around the job, which GPU-H has not"

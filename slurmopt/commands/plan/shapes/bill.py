@@ -8,7 +8,7 @@ from typing import Any
 
 from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.config.plan import Plan
-from slurmopt.errors import ConfigError, one_line
+from slurmopt.errors import one_line
 from slurmopt.estimates.experiment import Experiment
 from slurmopt.estimates.kept import Kept, kept
 from slurmopt.ledger.prices import Price, Prices, StorageRate, TransferRate
@@ -69,8 +69,8 @@ class Bill:
     ways: list[Way]
     stored: list[Stored]
     transfers: Transfers | None
-    unused: list[str]
-    """Lines on what the config says and nothing is counted for."""
+    not_counted: list[str]
+    """Lines on what the config says that cannot be counted."""
 
     @property
     def storage(self) -> Range:
@@ -165,7 +165,7 @@ class Bill:
         if (moved := self.transfers) is not None:
             rate = f"{human_bytes(moved.size)} at {moved.rate.per_gb:.4g} a GB"
             found.append(f"transfers {rate}: {moved.amount:,.2f} {self.currency}")
-        return [*found, *self.unused]
+        return found
 
     def lines(self) -> list[str]:
         """For a terminal."""
@@ -175,40 +175,40 @@ class Bill:
 
 
 def bill(asked: Experiment, plan: Plan, checkpoint: Checkpoint, shape: Shape, whole: Total) -> Bill:
-    """The bill of a shape today. Raises ConfigError where the config names a rate that the file of prices lacks."""
+    """The bill of a shape today."""
     prices, today = read_prices(), time.strftime("%Y-%m-%d", time.gmtime())
     assert asked.tokens is not None
     copies = {each.tier: each for each in kept(checkpoint, asked.model, asked.work, asked.tokens / asked.work.tokens)}
-    rates = {tier: _rate(prices, tier, name, today) for tier, name in plan.storage.named.items()}
-    known = prices.ways(asked.cluster.gpu.device, today)
+    stored, not_counted = list[Stored](), list[str]()
+    for tier, name in plan.storage.named.items():
+        if (rate := prices.storage_of(name, today)) is None:
+            not_counted.append(f"plan.storage.{tier}: {_no_rate(prices, name, today)}")
+        elif tier not in copies:
+            not_counted.append(f"plan.storage.{tier}: nothing is counted: checkpoint.{tier} is off")
+        else:
+            stored.append(Stored(copies[tier], rate))
+    transfers = _transfers(prices, plan, today)
+    if plan.transfers is not None and transfers is None:
+        not_counted.append("plan.transfers: the file of prices has no `transfer` that is valid today")
     return Bill(
         currency=prices.currency,
         months=whole.seconds * (1 / _MONTH),
-        ways=ways(known, whole, shape.nodes, shape.layout.ranks),
-        stored=[Stored(copies[tier], rate) for tier, rate in rates.items() if tier in copies],
-        transfers=_transfers(prices, plan, today),
-        unused=[
-            f"storage   checkpoint.{tier} is off: nothing is counted for plan.storage.{tier}"
-            for tier in rates
-            if tier not in copies
-        ],
+        ways=ways(prices.ways(asked.cluster.gpu.device, today), whole, shape.nodes, shape.layout.ranks),
+        stored=stored,
+        transfers=transfers,
+        not_counted=not_counted,
     )
 
 
-def _rate(prices: Prices, tier: str, name: str, today: str) -> StorageRate:
-    rate = prices.storage_of(name, today)
-    if rate is None:
-        names = sorted({each.name for each in prices.storage if each.date <= today})
-        valid = ", ".join(map(one_line, names)) or "none: the file of prices has no `storage` that is valid today"
-        raise ConfigError(f"{one_line(name)!r} is no rate of storage; valid: {valid}", f"plan.storage.{tier}")
-    return rate
+def _no_rate(prices: Prices, name: str, today: str) -> str:
+    names = sorted({each.name for each in prices.storage if each.date <= today})
+    valid = ", ".join(map(one_line, names)) or "none: the file of prices has no `storage` that is valid today"
+    return f"{one_line(name)!r} is no rate of storage; valid: {valid}"
 
 
 def _transfers(prices: Prices, plan: Plan, today: str) -> Transfers | None:
-    if plan.transfers is None:
+    if plan.transfers is None or prices.transfer is None or prices.transfer.date > today:
         return None
-    if prices.transfer is None or prices.transfer.date > today:
-        raise ConfigError("needs `transfer` in the file of prices, which has no rate that is valid", "plan.transfers")
     return Transfers(byte_count(plan.transfers), prices.transfer)
 
 
