@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from slurmopt.config.checkpoint import Checkpoint
 from slurmopt.planning.layout import Work
 from slurmopt.planning.models.transformer import Transformer
-from slurmopt.planning.states import states
+from slurmopt.planning.states import checkpoint_bytes
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,9 @@ class Kept:
     """Bytes of one."""
 
 
-def checkpoint_bytes(model: Transformer, work: Work) -> float:
-    """Bytes of a checkpoint: weights, their copy in the optimizer, and its states; no gradients."""
-    each = states(work.precision, work.optimizer)
-    return model.parameters * (each.weights + each.optimizer)
-
-
 def kept(checkpoint: Checkpoint, model: Transformer, work: Work, steps: float) -> list[Kept]:
     """What each tier that is on holds at the end of so many steps."""
-    size = checkpoint_bytes(model, work)
+    size = checkpoint_bytes(model.parameters, work.precision, work.optimizer)
     return [
         Kept(name, tier.keep + tier.best + (int(steps // tier.keep_every) if tier.keep_every else 0), size)
         for name, tier in checkpoint.tiers.items()

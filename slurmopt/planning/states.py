@@ -62,6 +62,13 @@ def states(precision: str, optimizer: str, fp32_gradients: bool = False) -> Stat
     return States(weights=kind.weight, gradients=gradient, optimizer=kind.master + each * OPTIMIZERS[optimizer])
 
 
+def checkpoint_bytes(parameters: float, precision: str, optimizer: str) -> float:
+    """Bytes of a checkpoint: weights, their copy in the optimizer and its states, no gradients. 12 per parameter with
+    fp32 weights and AdamW, 14 with 16-bit weights and an fp32 copy."""
+    each = states(precision, optimizer)
+    return parameters * (each.weights + each.optimizer)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sharded:
     """Over how many ranks each part is sharded: ZeRO's stages, and FSDP's, which is the third."""

@@ -25,8 +25,9 @@ from typing import Any
 from slurmopt import command_output
 from slurmopt.errors import InputError, one_line
 from slurmopt.estimates.experiment import experiment
-from slurmopt.estimates.kept import checkpoint_bytes, kept
+from slurmopt.estimates.kept import kept
 from slurmopt.option_parser import OptionParser
+from slurmopt.planning.states import checkpoint_bytes
 from slurmopt.planning.storage import (
     FILE_SYSTEMS,
     S3_CLASSES,
@@ -110,7 +111,7 @@ def _answer(args: argparse.Namespace) -> Answer:
     within, data, days = _time(args.within), _size(args.data), _days(args.days)
     settings, stored = (planned := run_plan.plan(args.overrides, args.config_dir)).job.settings, planned.stored
     asked = experiment(settings.plan, settings.resources, stored)
-    size = checkpoint_bytes(asked.model, asked.work)
+    size = checkpoint_bytes(asked.model.parameters, asked.work.precision, asked.work.optimizer)
     steps = 0.0 if asked.tokens is None else asked.tokens / asked.work.tokens
     tiers = {each.tier: each for each in kept(settings.checkpoint, asked.model, asked.work, steps)}
     copies = tiers["shared"].copies if "shared" in tiers else 0

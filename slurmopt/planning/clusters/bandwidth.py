@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from slurmopt.planning.clusters.preset import Preset
-from slurmopt.planning.states import states
+from slurmopt.planning.states import checkpoint_bytes
 
 NETWORK, FILE_SYSTEM = "network", "file system"
 
@@ -40,10 +40,8 @@ class Save:
 
 def save(preset: Preset, nodes: int, parameters: float, precision: str, optimizer: str) -> Save:
     """C = bytes of a node / min(its network, its share of the file system), when each of `nodes` writes an equal part
-    and nobody else writes. Weights and the optimizer's states are saved, gradients are not: 12 bytes per parameter with
-    fp32 weights and AdamW, 14 with 16-bit weights and an fp32 copy (ZeRO, 1910.02054, section 3.1)."""
-    each = states(precision, optimizer)
-    size = parameters * (each.weights + each.optimizer)
+    and nobody else writes."""
+    size = checkpoint_bytes(parameters, precision, optimizer)
     storage = preset.storage
     share = storage.write / nodes
     limit = NETWORK if storage.of_node < share else FILE_SYSTEM
