@@ -109,7 +109,7 @@ def test_nothing_fits_is_an_answer(site: Project) -> None:
     assert done.returncode == 1
     assert data_of(done.stdout)["chosen"] is None
     assert all(math.isfinite(row["count"]) for row in data_of(done.stdout)["rejected"])
-    assert "nothing fits: its peak is" in done.stderr
+    assert "which come nearest, its peak is" in done.stderr
 
 
 SCALES = """
