@@ -25,7 +25,7 @@ LEAST_GBITS = 0.1
 """Of a network; slower ones make numbers that no training has."""
 MOST = 10**9
 """Of counts that a plan multiplies."""
-_MOST_NODES, _MOST_SIZES = 100_000, 50
+_MOST_NODES, _MOST_SIZES, _MOST_ASKS = 100_000, 50, 10
 DIMENSIONS = ("micro_batch", "strategy", "tensor", "pipeline", "recompute")
 """What a training may let its config choose."""
 
@@ -65,6 +65,13 @@ class Plan:
 
     nodes: list[int] = field(default_factory=list)
     """The numbers of nodes to compare. Default: `resources.nodes`, and 1, 2, 4, … up to four times as many."""
+
+    partitions: list[str] = field(default_factory=list)
+    """The partitions to compare by when the run would finish. Default: `resources.partition`."""
+
+    times: list[str] = field(default_factory=list)
+    """The time limits to compare, such as `[4h, 1d]`: a short one may start earlier, and waits again for each of its
+    attempts. Default: `resources.time`."""
 
     sequence: int | None = None
     """Tokens of a sample."""
@@ -135,6 +142,7 @@ class Plan:
         if len(self.nodes) > _MOST_SIZES:
             raise ConfigError(f"has {len(self.nodes):,} numbers; valid: up to {_MOST_SIZES}", "plan.nodes")
         self._check_words()
+        self._check_asks()
         self._check_costs()
         for dimension, key in self.keys.items():
             one_of(dimension, DIMENSIONS, "plan.keys")
@@ -155,6 +163,18 @@ class Plan:
         for name, valid in words.items():
             if (value := getattr(self, name)) is not None:
                 one_of(value, valid, f"plan.{name}")
+
+    def _check_asks(self) -> None:
+        self.partitions, self.times = list(map(str, self.partitions)), list(map(str, self.times))
+        for at, name in enumerate(self.partitions):
+            one_line_text(name, f"plan.partitions[{at}]")
+            if not name:
+                raise ConfigError("is empty; valid: the name of a partition", f"plan.partitions[{at}]")
+        for at, time in enumerate(self.times):
+            readable(time, seconds, f"plan.times[{at}]")
+        for name in ("partitions", "times"):
+            if (count := len(getattr(self, name))) > _MOST_ASKS:
+                raise ConfigError(f"has {count:,}; valid: up to {_MOST_ASKS}", f"plan.{name}")
 
     def _check_costs(self) -> None:
         if self.boot is not None:

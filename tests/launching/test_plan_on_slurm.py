@@ -71,7 +71,8 @@ def test_a_row_is_launched_and_the_next_plan_learns_from_it(site: Project) -> No
     assert one["wait"] is not None
     assert one["wait"] < 60
     assert many["wait"] is None
-    assert many["wait_text"] == "unknown: no nodes that could run it are available now"  # the partition has 4
+    said = "resources.nodes: 64 are more than the nodes of partition main that fit; valid: up to 4"
+    assert many["wait_text"] == said
     assert first["chosen"] in (1, 2)
     assert one["fits"] > 0.99
     for slow in (1, 1.1, 0.9):
@@ -102,6 +103,27 @@ def test_the_table_marks_what_to_take_and_how_to_launch_it(site: Project) -> Non
     assert "batch=" in launch
     dry = site.slurmopt("launch", *words[1:], "launch.dry_run=true")
     assert "#SBATCH" in dry.stdout
+
+
+def test_partitions_and_time_limits_are_compared_by_the_end_of_the_run(site: Project) -> None:
+    """`short` takes ten minutes at most, although Slurm estimates a start there: it is told, and not taken."""
+    compared = ("plan.partitions=[short,main]", "plan.times=[1h,2h]", "plan.nodes=[1]")
+    (row,) = plan(site, *compared)["shapes"]
+    assert [(each["partition"], each["time"]) for each in row["options"]] == [
+        ("short", "1h"), ("short", "2h"), ("main", "1h"), ("main", "2h"),
+    ]  # fmt: skip
+    assert [each["wait"] is None for each in row["options"]] == [True, True, False, False]
+    assert "01:00:00 is longer than partition short allows" in row["options"][0]["wait_text"]
+    assert row["overrides"][-2] == "resources.partition=main"
+    assert row["overrides"][-1] in (
+        "resources.time=1h",
+        "resources.time=2h",
+    )  # a moment decides
+    p50, p90 = row["finish"]
+    assert row["run"][0] < p50 < p90 < row["run_p90"] + 60
+    shown = site.slurmopt("plan", "+experiment=mine", *compared).stdout
+    assert "(main, " in shown
+    assert "waits included" in shown
 
 
 def test_nothing_fits_is_an_answer(site: Project) -> None:

@@ -248,6 +248,9 @@ def test_tier_1_imports_no_torch(place: Path) -> None:
         ((f"plan.nodes=[{','.join(['1'] * 51)}]",), "plan.nodes: has 51 numbers; valid: up to 50"),
         (("+plan.keys.tensor=no.such",), "plan.keys.tensor: 'no.such' is not in the config; valid: a key of it"),
         (("+plan.keys.colour=train.batch",), "plan.keys: 'colour' is not valid; valid: micro_batch, strategy, tensor"),
+        (("plan.times=[soon]",), "plan.times[0]: not a time: 'soon'"),
+        (("plan.partitions=['']",), "plan.partitions[0]: is empty; valid: the name of a partition"),
+        ((f"plan.times=[{','.join(['1h'] * 11)}]",), "plan.times: has 11; valid: up to 10"),
         (("plan.nope=1",), "plan.nope"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from slurmopt.commands.plan.money import Money
 from slurmopt.commands.plan.shapes.bill import Bill
-from slurmopt.commands.plan.shapes.waits import Wait
+from slurmopt.commands.plan.shapes.waits import Option, Wait, earliest
 from slurmopt.estimates.experiment import Experiment
 from slurmopt.estimates.failures import LEAST, History
 from slurmopt.planning.cost import Total
@@ -25,9 +25,29 @@ class Row:
     shape: Shape
     total: Total | None
     money: Money | None
-    wait: Wait | None
+    options: list[Option]
+    """The partitions and time limits that were compared; none where Slurm was not asked."""
     is_front: bool
-    overrides: list[str]
+    shaped: list[str]
+    """The overrides of the shape alone."""
+
+    @property
+    def option(self) -> Option | None:
+        """The one to take."""
+        run = None if self.total is None else self.total.seconds
+        return earliest(self.options, run) if self.options else None
+
+    @property
+    def wait(self) -> Wait | None:
+        return None if self.option is None else self.option.wait
+
+    @property
+    def overrides(self) -> list[str]:
+        return [*self.shaped, *([] if self.option is None else self.option.ask.overrides)]
+
+    def finish(self, option: Option) -> tuple[float, float] | None:
+        """Seconds from now, p50 and p90."""
+        return None if self.total is None else option.finish(self.total.seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +208,17 @@ def _as_json(row: Row) -> dict[str, Any]:
         "money": None if row.money is None else row.money.as_json(),
         "wait": None if row.wait is None else row.wait.seconds,
         "wait_text": None if row.wait is None else row.wait.text,
+        "finish": None if row.option is None else row.finish(row.option),
+        "options": [
+            {
+                "partition": each.ask.partition,
+                "time": each.ask.time,
+                "wait": each.wait.seconds,
+                "wait_text": each.wait.text,
+                "finish": row.finish(each),
+            }
+            for each in row.options
+        ],
         "front": row.is_front,
         "overrides": row.overrides,
     }

@@ -23,6 +23,10 @@ For each number of nodes the shape to take is shown: of those that fit and are w
         money       amount (an interval), currency, date, source; null where no price is known
         wait        of the queue, if it were submitted now; null where Slurm does not tell
         wait_text   what Slurm says
+        finish      from now until the training has ended, p50 and p90, the waits included; null where these are not
+                    known, or without plan.tokens
+        options     for each partition and time limit that was compared: partition, time (null: as in the config),
+                    wait, wait_text, finish; the one that finishes first is that of the row
         front       whether no other one is better in both time and GPU-hours
         overrides   what to launch it with: a list of KEY=VALUE
     chosen      the number of nodes to take; null where nothing fits
@@ -48,10 +52,12 @@ from pathlib import Path
 
 from slurmopt import command_output
 from slurmopt.commands.plan.money import money_of
+from slurmopt.commands.plan.shapes import waits
 from slurmopt.commands.plan.shapes.answer import Answer, Row
 from slurmopt.commands.plan.shapes.bill import bill
 from slurmopt.commands.plan.shapes.text import lines
-from slurmopt.commands.plan.shapes.waits import waits
+from slurmopt.commands.plan.shapes.waits import Option
+from slurmopt.config.schema import Settings
 from slurmopt.errors import InputError, one_line
 from slurmopt.estimates.experiment import Experiment, experiment
 from slurmopt.estimates.failures import history
@@ -119,7 +125,8 @@ def _answer(args: argparse.Namespace) -> Answer:
         recording = recordings.read(args.collectives, options.default_folder())
         asked = replace(asked, cluster=corrected(asked.cluster, recording, one_line(args.collectives)))
     found = shapes(asked.model, asked.work, asked.cluster, asked.choices, learned)
-    rows = _rows(args, asked, best_of_each_size(found), planned.backend, failed.rate)
+    asks = planned.backend != "local" and not args.no_wait
+    rows = _rows(args, asked, best_of_each_size(found), settings if asks else None, failed.rate)
     answer = Answer(asked=asked, found=found, rows=rows, learned=learned, failed=failed)
     taken = answer.taken
     if taken is None or taken.total is None:
@@ -139,20 +146,22 @@ def _rows(
     args: argparse.Namespace,
     asked: Experiment,
     best: list[Shape],
-    backend: str,
+    settings: Settings | None,
     failures: Failures | None,
 ) -> list[Row]:
+    """`settings`: those of the experiment, if Slurm is to be asked."""
     overrides = [asked.overrides(shape) for shape in best]
-    asks = backend != "local" and not args.no_wait
-    starts = (
-        waits([merged(args.overrides, each) for each in overrides], args.config_dir) if asks else [None] * len(best)
-    )
+    found: list[list[Option]] = [[] for _ in best]
+    if settings is not None:
+        launches = [merged(args.overrides, each) for each in overrides]
+        found = waits.options(launches, settings.plan, settings.resources, args.config_dir)
     best_ones = front(best)
     rows = []
-    for shape, words, wait in zip(best, overrides, starts, strict=True):
+    for shape, words, starts in zip(best, overrides, found, strict=True):
         whole = _total(asked, shape, failures)
         money = None if whole is None else money_of(whole, shape.nodes, shape.layout.ranks, asked.cluster.gpu)
-        rows.append(Row(shape=shape, total=whole, money=money, wait=wait, is_front=shape in best_ones, overrides=words))
+        is_front = shape in best_ones
+        rows.append(Row(shape=shape, total=whole, money=money, options=starts, is_front=is_front, shaped=words))
     return rows
 
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable
 
 from slurmopt.commands.plan.shapes.answer import Answer, Row
+from slurmopt.commands.plan.shapes.waits import Option
 from slurmopt.errors import one_line
 from slurmopt.launching.override_words import merged
 from slurmopt.planning.ranges import Range
@@ -30,7 +31,11 @@ def lines(answer: Answer, typed: list[str]) -> list[str]:
     if rejected := _rejected(answer):
         found += ["", *rejected]
     if taken is not None:
-        found += ["", f"take      {taken.shape.nodes} nodes: {answer.why}", f"next      {launch(typed, taken)}"]
+        found += [
+            "",
+            f"take      {taken.shape.nodes} nodes: {answer.why}{_finish(taken)}",
+            f"next      {launch(typed, taken)}",
+        ]
     if answer.bill is not None:
         found += answer.bill.lines()
     return found + [f"note      {note}" for note in answer.notes]
@@ -39,6 +44,17 @@ def lines(answer: Answer, typed: list[str]) -> list[str]:
 def launch(typed: list[str], row: Row) -> str:
     """The command that launches a row."""
     return one_line(shlex.join(["slurmopt", "launch", *merged(typed, row.overrides)]))
+
+
+def _asked(option: Option) -> str:
+    return f"({one_line(option.ask.text)})" if option.ask.text else ""
+
+
+def _finish(row: Row) -> str:
+    found = None if row.option is None else row.finish(row.option)
+    if found is None:
+        return ""
+    return f"; it would end in {human_seconds(found[0])}, with 90 % in {human_seconds(found[1])}, waits included"
 
 
 def cells(row: Row) -> list[str]:
@@ -59,7 +75,7 @@ def cells(row: Row) -> list[str]:
         "" if whole is None else ends_text(whole.seconds, human_seconds),
         "" if whole is None else human_count(whole.gpu_hours.middle),
         "" if row.money is None else f"{row.money.amount.middle:,.0f} {row.money.currency}",
-        "" if row.wait is None else row.wait.short,
+        "" if row.option is None else " ".join(filter(None, (row.option.wait.short, _asked(row.option)))),
     ]
 
 
