@@ -109,7 +109,8 @@ def test_the_csv_of_aws(tmp_path: Path) -> None:
     """Of the rows of an instance one counts; without the filter the least would be a reservation for nothing."""
     content = aws_csv(
         of(),
-        of(PricePerUnit="0.0000000000", CapacityStatus="UnusedCapacityReservation"),
+        of(PricePerUnit="0.0000000000", CapacityStatus="AllocatedCapacityReservation"),
+        of(PricePerUnit="99.0", CapacityStatus="UnusedCapacityReservation"),
         of(PricePerUnit="0.0000000000"),
         of(PricePerUnit="60.5", Tenancy="Dedicated"),
         of(PricePerUnit="70.5", Operating_System="Windows"),
