@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from json_answer import data_of
+from planning.in_process import Done, answer_of, slurmopt_plan
 
-from slurmopt.cli import main
 from slurmopt.estimates.job_history import read
 from slurmopt.run_folder import events
 from slurmopt.run_folder.layout import RunFolder
@@ -45,25 +42,12 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURMOPT_FOLDER", raising=False)
 
 
-@dataclass(frozen=True)
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
 def slurmopt(*words: str) -> Done:
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as errors:
-        status = main(["plan", "capacity", *words])
-    return Done(status, out.getvalue(), errors.getvalue())
+    return slurmopt_plan("capacity", *words)
 
 
 def plan(*words: str) -> dict[str, Any]:
-    done = slurmopt(*words, "--json")
-    assert done.returncode == 0, done.stderr
-    found = data_of(done.stdout)
-    assert isinstance(found, dict)
-    return found
+    return answer_of("capacity", *words)
 
 
 def test_the_rows_of_sacct(tmp_path: Path) -> None:

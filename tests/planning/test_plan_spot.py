@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 from json_answer import data_of
+from planning.in_process import Done, answer_of, slurmopt_plan
 
-from slurmopt.cli import main
 from slurmopt.estimates.spot_trace import read
 from slurmopt.planning.spot.trace import Trace
 
@@ -25,25 +22,12 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURMOPT_FOLDER", raising=False)
 
 
-@dataclass(frozen=True)
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
 def slurmopt(*words: str) -> Done:
-    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as errors:
-        status = main(["plan", "spot", *words])
-    return Done(status, out.getvalue(), errors.getvalue())
+    return slurmopt_plan("spot", *words)
 
 
 def plan(*words: str) -> dict[str, Any]:
-    done = slurmopt(*words, "--json")
-    assert done.returncode == 0, done.stderr
-    found = data_of(done.stdout)
-    assert isinstance(found, dict)
-    return found
+    return answer_of("spot", *words)
 
 
 def spot_traces(file: Path, data: list[object], gap: float = 300) -> Path:

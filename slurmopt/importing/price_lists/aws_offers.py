@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from slurmopt.importing.price_lists.aws_instances import GPUS
-from slurmopt.importing.price_lists.offers import Offer, amount
+from slurmopt.importing.price_lists.offers import Offer, amount, mapping
 from slurmopt.ledger.prices import ON_DEMAND, RESERVED
 from slurmopt.run_folder.json_values import text
 
@@ -63,14 +63,14 @@ def of_csv(rows: Iterable[Mapping[str, str]], date: str) -> Iterator[Offer]:
 
 def of_json(value: Mapping[str, Any], date: str) -> Iterator[Offer]:
     """The offers of the region file, or of one product of `get-products` put into its form."""
-    products, terms = _mapping(value.get("products")), _mapping(value.get("terms"))
+    products, terms = mapping(value.get("products")), mapping(value.get("terms"))
     for sku, product in products.items():
-        attributes = _mapping(_mapping(product).get("attributes"))
+        attributes = mapping(mapping(product).get("attributes"))
         if not _counts(attributes, "Hrs"):
             continue
         for name, kind in (("OnDemand", ON_DEMAND), ("Reserved", RESERVED)):
-            for term in _mapping(_mapping(terms.get(name)).get(sku)).values():
-                yield from _of_term(attributes, _mapping(term), kind, date)
+            for term in mapping(mapping(terms.get(name)).get(sku)).values():
+                yield from _of_term(attributes, mapping(term), kind, date)
 
 
 def of_products(value: Mapping[str, Any]) -> Iterator[Offer]:
@@ -78,10 +78,10 @@ def of_products(value: Mapping[str, Any]) -> Iterator[Offer]:
     listed = value.get("PriceList")
     for each in listed if isinstance(listed, list) else []:
         try:
-            one = _mapping(json.loads(each) if isinstance(each, str) else each)
+            one = mapping(json.loads(each) if isinstance(each, str) else each)
         except ValueError:
             continue
-        product, terms = _mapping(one.get("product")), _mapping(one.get("terms"))
+        product, terms = mapping(one.get("product")), mapping(one.get("terms"))
         sku = text(product.get("sku")) or ""
         yield from of_json({"products": {sku: product}, "terms": _by_sku(terms, sku)}, date_of(one))
 
@@ -96,11 +96,11 @@ def _by_sku(terms: Mapping[str, Any], sku: str) -> dict[str, Any]:
 
 
 def _of_term(attributes: Mapping[str, Any], term: Mapping[str, Any], kind: str, date: str) -> Iterator[Offer]:
-    length = text(_mapping(term.get("termAttributes")).get("LeaseContractLength"))
+    length = text(mapping(term.get("termAttributes")).get("LeaseContractLength"))
     sums: dict[str, float] = {}
-    for dimension in _mapping(term.get("priceDimensions")).values():
-        unit = _mapping(dimension).get("unit")
-        for currency, price in _mapping(_mapping(dimension).get("pricePerUnit")).items():
+    for dimension in mapping(term.get("priceDimensions")).values():
+        unit = mapping(dimension).get("unit")
+        for currency, price in mapping(mapping(dimension).get("pricePerUnit")).items():
             value = amount(price)
             if value is not None and unit == "Quantity":
                 value = _spread(value, length)
@@ -108,7 +108,7 @@ def _of_term(attributes: Mapping[str, Any], term: Mapping[str, Any], kind: str, 
                 sums[currency] = sums.get(currency, 0.0) + value
     if kind == RESERVED and length not in _YEARS:
         return
-    terms = _terms(kind, _mapping(term.get("termAttributes")))
+    terms = _terms(kind, mapping(term.get("termAttributes")))
     for currency, hourly in sums.items():
         yield _offer(attributes, hourly, currency, date, kind, terms)
 
@@ -143,7 +143,3 @@ def _offer(
         instance=instance, gpu=gpu, gpus=gpus, per_hour=hourly, currency=currency, date=date, kind=kind, region=region,
         source=SOURCE, terms=terms,
     )  # fmt: skip
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}

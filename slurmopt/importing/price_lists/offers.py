@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,11 @@ def amount(value: Any) -> float | None:
     except ValueError:
         return None
     return found if found is not None and 0 <= found <= _MOST else None
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """`value`, if it is one; empty where a list has something else in its place."""
+    return value if isinstance(value, dict) else {}
 
 
 def chosen(offers: Iterable[Offer], region: str | None, currency: str) -> tuple[list[Offer], list[str]]:

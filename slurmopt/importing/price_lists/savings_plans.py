@@ -7,7 +7,7 @@ from typing import Any
 
 from slurmopt.importing.price_lists.aws_instances import GPUS
 from slurmopt.importing.price_lists.aws_offers import date_of
-from slurmopt.importing.price_lists.offers import Offer, amount
+from slurmopt.importing.price_lists.offers import Offer, amount, mapping
 from slurmopt.ledger.prices import SAVINGS_PLAN
 from slurmopt.run_folder.json_values import text
 
@@ -20,9 +20,9 @@ _SHARED = "BoxUsage:"
 def of_json(value: Mapping[str, Any]) -> Iterator[Offer]:
     """The offers of a list."""
     date, region = date_of(value), text(value.get("regionCode"))
-    plans = _mapping(value.get("terms")).get("savingsPlan")
+    plans = mapping(value.get("terms")).get("savingsPlan")
     for plan in plans if isinstance(plans, list) else []:
-        yield from _of_plan(_mapping(plan), date, region)
+        yield from _of_plan(mapping(plan), date, region)
 
 
 def _of_plan(plan: Mapping[str, Any], date: str, region: str | None) -> Iterator[Offer]:
@@ -30,8 +30,8 @@ def _of_plan(plan: Mapping[str, Any], date: str, region: str | None) -> Iterator
     date = date or (text(plan.get("effectiveDate")) or "")[:10]
     rates = plan.get("rates")
     for each in rates if isinstance(rates, list) else []:
-        rate = _mapping(each)
-        price = _mapping(rate.get("discountedRate"))
+        rate = mapping(each)
+        price = mapping(rate.get("discountedRate"))
         instance = _instance(text(rate.get("discountedUsageType")) or "")
         hourly = amount(price.get("price"))
         if instance is None or hourly is None or rate.get("unit") != "Hrs" or rate.get("discountedOperation") != _LINUX:
@@ -56,7 +56,3 @@ def _instance(usage: str) -> str | None:
     before, found, instance = usage.partition(_SHARED)
     is_region = before == "" or (before.endswith("-") and before[:-1].isalnum())
     return instance if found and is_region and instance in GPUS else None
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
